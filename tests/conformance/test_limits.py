@@ -929,7 +929,6 @@ async def test_a_worker_comes_back_at_once_while_only_streams_of_ended_jobs_come
     assert [each.job_id for each in reply.claimed] == [last]
 
 
-@pytest.mark.xfail(strict=True)
 async def test_the_keys_of_cancelled_jobs_go_though_no_worker_serves_their_task_any_more(
     store: Store, hands: Hands, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,12 +178,14 @@ class PostgresStore(
             await connection.execute(_SESSION["by_index"])
             ages = (jobs_older_than, dead_older_than)
             found = await connection.fetchrow(_PRUNE["jobs"], limit, *ages, *after)
-            left, first = limit - found["gone"], permit_id("", str(SYSTEM.wall()))  # any permit
+            left, first = limit - found["gone"], permit_id("", str(SYSTEM.wall()))  # any row
             values = (workers_older_than, left, UNDECLARED_SECONDS, ACTIONS_SECONDS)
             gone = found["gone"] + await connection.fetchval(_PRUNE["workers"], *values)
             gone += len(await connection.fetch(_PRUNE["events"], events_older_than, left))
             if await connection.fetchval(_LIMITS["lock_in_time"]):
-                gone += await connection.fetchval(_PRUNE["streams"], IDLE_SECONDS, left, first)
+                some = (IDLE_SECONDS, left, first)
+                await connection.execute(_PRUNE["unserved"], *some)
+                gone += await connection.fetchval(_PRUNE["streams"], *some)
             return gone, found
 
         gone, found = await self._connections.run(work, kind=Transaction.COMMITTED)

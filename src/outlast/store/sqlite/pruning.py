@@ -76,9 +76,10 @@ def prune(
 
 def _prune_streams(cursor: Cursor, now: float, limit: int) -> int:
     """Look at some other permits as well: one may come to rest later than its last stream."""
-    before = now - IDLE_SECONDS
-    idle = cursor.execute(_PRUNE["streams"], (before, limit)).fetchall()
+    first = permit_id("", str(now))  # any permit or stream
+    some = {"before": now - IDLE_SECONDS, "first": first, "limit": limit}
+    cursor.execute(_PRUNE["unserved"], some)
+    idle = cursor.execute(_PRUNE["streams"], some).fetchall()
     permits = {need.permit for (text,) in idle for need in needs_of(text)}
-    first = permit_id("", str(now))  # any permit
-    values = {"permits": _encode(sorted(permits)).decode(), "before": before, "first": first}
-    return len(idle) + cursor.execute(_PRUNE["permits"], values | {"limit": limit}).rowcount
+    values = some | {"permits": _encode(sorted(permits)).decode()}
+    return len(idle) + cursor.execute(_PRUNE["permits"], values).rowcount

@@ -93,6 +93,19 @@ SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM undeclared) + (SELECT
 -- name: lanes
 SELECT outlast_thin_lanes_v1()
 
+-- name: unserved
+-- Close, as idle, streams that nothing has touched for $1 seconds and in which no job waits, among the $2 from $3 on in
+-- the order of ids: a claim would do so, but no worker serves their task any more. With the keeper lock, as in
+-- "streams": the arrival of a job that is not seen here leaves a notice, which opens the stream again.
+UPDATE outlast_streams s SET idle = true, blocked = NULL
+WHERE s.id = ANY (ARRAY((SELECT o.id FROM outlast_streams o WHERE o.id >= $3::bigint ORDER BY o.id LIMIT $2::integer)
+                        UNION ALL (SELECT o.id FROM outlast_streams o WHERE o.id < $3 ORDER BY o.id LIMIT $2)
+                        LIMIT $2))
+  AND NOT s.idle AND s.blocked IS DISTINCT FROM -2
+  AND s.touched_at < date_part('epoch', statement_timestamp()) - $1::float8
+  AND NOT EXISTS (SELECT FROM outlast_jobs j WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id
+                                               AND j.position IS NOT NULL)
+
 -- name: streams
 -- Delete at most $2 streams that have been idle for $1 seconds and have no running attempt and no notice of an end.
 -- Delete permits that no attempt has held for that long, that block no stream and have no notice: the permits of these

@@ -4,8 +4,8 @@
 --   * another claim, an end, a reap, a late worker: a permit's count changes only in the transaction that starts or
 --     ends an attempt, under the write lock; the trigger on the job's row lowers it with the accepted end. So nothing
 --     that is read here changes before the commit, and at each commit a count is the number of running attempts.
---   * a stream that no worker checks any more: a stream is closed only here, in the transaction that has checked it:
---     idle if none of its jobs has a position, blocked if one of its permits has no room. A job that gets a position
+--   * a stream that no worker checks any more: a stream is closed only here, and by a pruner, in the transaction that has
+--     checked it: idle if none of its jobs has a position, blocked if one of its permits has no room. A job that gets a position
 --     opens an idle stream (an enqueue, the trigger on a job's row); a permit that gets room (the triggers on ended
 --     jobs, a change of the limit, time) is marked in that transaction: freed, or opens_at.
 --   * a permit with room whose streams no worker opens: an exchange opens the streams of a marked permit in their order

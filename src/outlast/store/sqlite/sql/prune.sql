@@ -59,10 +59,18 @@ DELETE FROM outlast_actions WHERE id IN (
 -- name: windows
 DELETE FROM outlast_windows WHERE (key, task) IN (
     SELECT key, task FROM outlast_windows WHERE until < ? ORDER BY until LIMIT ?)
+-- name: unserved
+UPDATE outlast_streams AS s SET idle = 1, blocked = NULL
+WHERE id IN (SELECT id FROM (SELECT id FROM outlast_streams WHERE id >= :first ORDER BY id LIMIT :limit)
+             UNION SELECT id FROM (SELECT id FROM outlast_streams WHERE id < :first ORDER BY id LIMIT :limit))
+  AND idle = 0 AND blocked IS NOT -2 AND touched_at < :before
+  AND NOT EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
+                  WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id
+                    AND j.stream IS NOT NULL AND j.position IS NOT NULL)
 -- name: streams
 DELETE FROM outlast_streams WHERE id IN (
     SELECT id FROM outlast_streams INDEXED BY outlast_streams_idle
-    WHERE idle = 1 AND touched_at < ? ORDER BY touched_at LIMIT ?)
+    WHERE idle = 1 AND touched_at < :before ORDER BY touched_at LIMIT :limit)
 RETURNING CAST(needs AS TEXT)
 -- name: permits
 DELETE FROM outlast_permits
