@@ -564,6 +564,24 @@ async def test_few_open_streams_are_found_among_many_pairs_at_once(
     assert [each.job_id for each in await hands.claim(2, queues=queues)] == [last]
 
 
+@pytest.mark.xfail(strict=True, reason="the worker comes back at once")
+async def test_streams_whose_jobs_others_hold_keep_no_worker_busy(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    """More of them than one exchange looks at, as in a transaction of a caller that replaces jobs
+    and stays open."""
+    await declare(store, "host", running=1, per="limit_key")
+    ids = await enqueued(store, *[limited(need("host", f"h{number}")) for number in range(30)])
+    await hands.settle()
+    async with session.transaction():
+        await session.execute("SELECT FROM outlast_jobs FOR NO KEY UPDATE")
+        for _ in range(9):
+            reply = await hands.exchange(limit=1)
+            assert (reply.claimed, reply.contended) == ([], True)
+            assert reply.next_due
+    assert sorted(each.job_id for each in await hands.claim()) == ids
+
+
 async def test_a_stream_with_jobs_that_were_passed_over_is_not_marked_idle(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:
