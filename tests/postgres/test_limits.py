@@ -564,7 +564,6 @@ async def test_few_open_streams_are_found_among_many_pairs_at_once(
     assert [each.job_id for each in await hands.claim(2, queues=queues)] == [last]
 
 
-@pytest.mark.xfail(strict=True, reason="the worker comes back at once")
 async def test_streams_whose_jobs_others_hold_keep_no_worker_busy(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:

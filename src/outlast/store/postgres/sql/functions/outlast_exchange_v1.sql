@@ -60,7 +60,7 @@
 --    The caller releases jobs that were claimed before it knew of a pause.
 -- 5  Check the permits once more (outlast_leave_permits_v1). Tell the worker when to return: if it has places left,
 --    when the next job falls due or a limit opens; at once, if a limit has room for a stream that is not open; in a few
---    milliseconds, if another session had the keeper lock.
+--    milliseconds, if another session had the keeper lock, or if others hold the jobs of the streams that it looked at.
 -- 6  Announce jobs that can run now, and report what became of the wake-ups that the caller heard (wakes,
 --    outlast_followed_v1).
 -- 7  A commit that ends nothing and claims nothing does not wait for the disk: the next exchange would redo its work,
@@ -201,7 +201,9 @@ BEGIN
                     v_for_streams := v_for_streams - coalesce(cardinality(v_next.ids), 0);
                     v_rounds := v_rounds - 1;
                     v_streams := v_next.more AND NOT v_next.cut AND v_rounds > 0;
-                    IF v_solo = 0 AND (v_next.cut OR v_next.more AND v_rounds = 0) THEN v_next_due := v_now; END IF;
+                    IF v_solo = 0 AND (v_next.cut OR v_next.more AND v_rounds = 0) THEN
+                        IF v_claimed = 0 AND v_next.passed <> '{}' THEN v_contended := true; ELSE v_next_due := v_now; END IF;
+                    END IF;
                 ELSE
                     IF v_solo > 0 THEN
                         v_next := outlast_lock_suspects_v1(p_req, i, v_left);
