@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from contextlib import suppress
 from typing import Self
 
 import pytest
@@ -67,6 +68,26 @@ async def test_a_duty_runs_at_once_and_then_when_it_is_nudged():
         stage.nudge.give()
         await stage.clock.run_for(0)
         assert stage.duty.runs == 2
+
+
+@pytest.mark.xfail(strict=True)
+async def test_a_duty_goes_on_in_a_loop_that_starts_tasks_at_once():
+    """With asyncio.eager_task_factory (Python 3.12), say, in a program with an app.worker()."""
+
+    def start_at_once(loop, coroutine, **named):
+        with suppress(StopIteration):
+            coroutine.send(None)
+        return asyncio.Task(asyncio.sleep(0), loop=loop, **named)
+
+    stage, loop = Stage(), asyncio.get_running_loop()
+    loop.set_task_factory(start_at_once)
+    stage.service.start()
+    loop.set_task_factory(None)
+    await stage.clock.run_for(0)
+    stage.nudge.give()
+    await stage.clock.run_for(0)
+    assert stage.duty.runs == 2
+    await stage.service.stop()
 
 
 async def test_several_nudges_cause_one_run():
