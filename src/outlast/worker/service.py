@@ -142,8 +142,8 @@ class Service:
             self._note_failure(StoreUnavailable(why))
 
     def start(self) -> None:
-        """Begin, in the running loop."""
-        self._task = asyncio.create_task(self._loop(), name=f"outlast-{self.duty.name}")
+        """Begin, in the running loop; not at once, as some of a program's task factories would."""
+        self._task = asyncio.Task(self._loop(), name=f"outlast-{self.duty.name}")
         self._task.add_done_callback(self._note_end)
 
     async def stop(self) -> None:

@@ -70,7 +70,6 @@ async def test_a_duty_runs_at_once_and_then_when_it_is_nudged():
         assert stage.duty.runs == 2
 
 
-@pytest.mark.xfail(strict=True)
 async def test_a_duty_goes_on_in_a_loop_that_starts_tasks_at_once():
     """With asyncio.eager_task_factory (Python 3.12), say, in a program with an app.worker()."""
 
