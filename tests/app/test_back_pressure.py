@@ -11,7 +11,7 @@ import outlast
 from outlast.client import back_pressure
 from outlast.store.protocol import Store
 from tests.app import in_process_kit
-from tests.app.in_process_kit import DEADLINE, until
+from tests.app.in_process_kit import DEADLINE, row_of, until
 
 app = in_process_kit.app
 store = in_process_kit.store
@@ -144,7 +144,8 @@ async def test_what_waits_for_others_counts_as_it_comes_and_what_waits_for_an_ev
         return numbers
 
     async def all_wait() -> bool:
-        return await store.inspector.waiting("mail", 10) == 3
+        rows = [await row_of(job) for job in waiting]
+        return {(row.state, row.attempt_count) for row in rows} == {("queued", 1)}
 
     with pytest.raises(outlast.QueueFull, match="4 more were not enqueued"):
         await app.enqueue(outlast.chain(*[mail.call(n) for n in range(4)]))
@@ -156,6 +157,7 @@ async def test_what_waits_for_others_counts_as_it_comes_and_what_waits_for_an_ev
             await (await parent.enqueue()).result(DEADLINE)
         waiting = [await asks.enqueue() for _ in range(3)]
         await until(all_wait)
+        assert await store.inspector.waiting("mail", 10) == 3
         with pytest.raises(outlast.QueueFull):
             await mail.enqueue(4)
         await app.send_event("answer", 1)
