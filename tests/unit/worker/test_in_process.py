@@ -7,8 +7,11 @@ import threading
 from typing import Any
 from unittest import mock
 
+import pytest
+
 import outlast
 from outlast.base.config import worker_settings
+from outlast.errors import SchemaMismatch
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
 from outlast.runner.protocol import End
@@ -286,3 +289,15 @@ async def test_alone_an_attempt_has_blocked_the_loop_itself() -> None:
     await stage.pool.watchdog.run_once()
     assert stage.in_flight.running[1].stop_reason == "timeout"
     await stage.turns()
+
+
+@pytest.mark.xfail(strict=True)
+async def test_a_store_that_a_worker_cannot_open_is_closed(monkeypatch):
+    """Its session would stay for as long as the program, which may try again and again."""
+    store = mock.AsyncMock()
+    store.open.side_effect = SchemaMismatch("of another release")
+    monkeypatch.setattr("outlast.worker.assemble.open_store", lambda *_, **_options: store)
+    with pytest.raises(SchemaMismatch):
+        async with outlast.App("sqlite:///nowhere.db").worker():
+            pass
+    store.close.assert_awaited_once()
