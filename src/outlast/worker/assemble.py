@@ -193,11 +193,12 @@ async def open_parts(
         clock=clock,
         **options,
     )
-    if given is None:
-        await store.open()
-    lock = _make_lock(url, name)
+    lock: LockFile | None = None
     parts: WorkerParts | None = None
     try:
+        if given is None:
+            await store.open()
+        lock = _make_lock(url, name)
         parts = WorkerParts(
             name=name,
             url=url,

@@ -291,7 +291,6 @@ async def test_alone_an_attempt_has_blocked_the_loop_itself() -> None:
     await stage.turns()
 
 
-@pytest.mark.xfail(strict=True)
 async def test_a_store_that_a_worker_cannot_open_is_closed(monkeypatch):
     """Its session would stay for as long as the program, which may try again and again."""
     store = mock.AsyncMock()
