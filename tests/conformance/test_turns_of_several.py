@@ -103,7 +103,6 @@ async def test_no_place_is_kept_for_a_job_that_waits_there_no_more(
     assert [each.job_id for each in await hands.claim(10)] == [last]
 
 
-@pytest.mark.xfail(strict=True, reason="the place is kept for half of the time that it has waited")
 @pytest.mark.parametrize(
     ("pause", "passed_over"),
     [

@@ -113,6 +113,7 @@ def announce(
 
 def acknowledge_pauses(cursor: Cursor, _: float, me: WorkerRef, version: str) -> None:
     cursor.execute(_PAUSES["acknowledge_pauses"], {"acknowledged_pauses": version, **_whose(me)})
+    cursor.execute(_PAUSES["free_kept"])
 
 
 def presence_off(cursor: Cursor, _: float, me: WorkerRef, reason: str) -> None:

@@ -29,5 +29,10 @@ FROM resumed
 -- name: acknowledge_pauses
 -- Written after the worker has released the jobs that had not begun, so that readers may rely on it. A plain update,
 -- which does not conflict with the KEY SHARE of an exchange. The registration guards another worker's row, if the id
--- was issued again.
+-- was issued again. Permits that keep a place are looked at again, since the place may be kept for jobs that are paused
+-- (outlast_fold_v1): here and not with the pause, since a worker that does not know the pause yet may keep one.
+WITH noted AS (
+    INSERT INTO outlast_notices (permit)
+    SELECT p.id FROM outlast_permits p
+    WHERE p.kept_for IS NOT NULL AND p.kept_until > date_part('epoch', statement_timestamp()))
 UPDATE outlast_workers SET acknowledged_pauses = $2 WHERE id = $1 AND registration IS NOT DISTINCT FROM $3

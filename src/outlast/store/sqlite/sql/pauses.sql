@@ -14,3 +14,12 @@ RETURNING id, kind, name, paused_at, paused_by, reason, stop
 SELECT coalesce(group_concat(id), '') FROM (SELECT id FROM outlast_pauses ORDER BY id)
 -- name: acknowledge_pauses
 UPDATE outlast_workers SET acknowledged_pauses = :acknowledged_pauses WHERE id = :id AND registration IS :registration
+-- name: free_kept
+-- Keep no place of a permit for a stream whose jobs are paused.
+UPDATE outlast_permits
+SET kept_for = NULL, opens_at = nullif(opens_at, kept_until),
+    freed = EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
+WHERE kept_for IS NOT NULL AND EXISTS (
+    SELECT 1 FROM outlast_streams AS s JOIN outlast_pauses AS p
+    ON (p.kind, p.name) IN (VALUES ('queue', s.queue), ('task', s.task), ('tenant', s.tenant))
+    WHERE s.id = outlast_permits.kept_for)

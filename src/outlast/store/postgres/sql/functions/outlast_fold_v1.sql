@@ -22,7 +22,7 @@
 --     hold that is still a notice lasts no longer than was asked for (held_for).
 --
 -- A hold by a task (Throttled) counts only if it is longer than the hold that is on the row. A place is kept for a
--- stream (outlast_claim_streams_v1) no longer than a job waits in it.
+-- stream (outlast_claim_streams_v1) no longer than a job waits in it that is not paused.
 --
 -- A permit with room opens as many of the streams that it blocks, by rank and turn; a cost above the burst can never
 -- start, so it blocks no other job. If the caller can claim from none of these streams (perhaps no live worker serves
@@ -104,7 +104,10 @@ BEGIN
                     SELECT FROM outlast_jobs j
                     WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.position IS NOT NULL
                     ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) j
-                WHERE s.id = p.kept_for) THEN p.kept_for END,
+                WHERE s.id = p.kept_for AND NOT EXISTS (
+                    SELECT FROM outlast_pauses z
+                    WHERE (z.kind, z.name) IN (('queue', s.queue), ('task', s.task), ('tenant', s.tenant))))
+                THEN p.kept_for END,
             kept_until = CASE WHEN p.touched_at <= p_now + 1 THEN p.kept_until END
         FROM (SELECT c.permit, sum(c.ended)::integer AS ended, sum(c.spent) AS spent,
                      max(c.held) AS held
