@@ -146,17 +146,6 @@ async def test_what_cannot_be_asked_is_told_and_not_recorded(store: Store, hands
     assert await store.inspector.actions() == []
 
 
-async def test_a_worker_of_an_older_release_is_named(
-    store: Store, store_url: str, hands: Hands
-) -> None:
-    (claimed,) = await held(store, hands)
-    async with raw(store_url) as file:
-        await file.run("UPDATE outlast_workers SET stacks = NULL")
-    with pytest.raises(Refused, match="runs an older release"):
-        await ask_for_stack(store, claimed.job_id, ADA)
-    assert await asks(hands) == []
-
-
 async def test_an_attempt_that_ends_meanwhile_is_waited_for_no_longer(
     store: Store, hands: Hands
 ) -> None:
