@@ -50,7 +50,7 @@
 -- of the database under which the worker's advisory lock was taken, and the role of the session (INCARNATION/ROLE);
 -- presence_off: why there is none. wakeup: how the worker is woken, and any fault in that. cause: why the row ended;
 -- begun: the newest token that the worker had let begin, if known. failing: a live worker's failing duty, and its
--- error. stacks: the attempts whose stacks a worker is asked for (store/stacks.py); NULL: its release cannot show one.
+-- error. stacks: the attempts whose stacks a worker is asked for (store/stacks.py).
 --
 -- A job that waits for others is blocked (tables/outlast_dependencies.sql): it is in no line, and in none of the
 -- indexes of queued jobs, until outlast_follow_v1 makes it queued. awaited: other jobs wait for this one, so its end,
