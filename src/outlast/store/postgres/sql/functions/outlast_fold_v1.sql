@@ -104,7 +104,7 @@ BEGIN
                     SELECT FROM outlast_jobs j
                     WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.position IS NOT NULL
                     ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) j
-                WHERE s.id = p.kept_for AND NOT EXISTS (
+                WHERE s.id = ANY (ARRAY[p.kept_for]) AND NOT EXISTS (
                     SELECT FROM outlast_pauses z
                     WHERE (z.kind, z.name) IN (('queue', s.queue), ('task', s.task), ('tenant', s.tenant))))
                 THEN p.kept_for END,
