@@ -169,7 +169,7 @@ class _Readers:
             async with asyncio.timeout(ANSWER_SECONDS):
                 response = await self._respond(request)
                 has_body = request is None or request.method != "HEAD"
-                writer.writelines([_head_of(response), response.body if has_body else b""])
+                writer.write(_head_of(response) + (response.body if has_body else b""))
                 writer.close()
                 await writer.wait_closed()
 
