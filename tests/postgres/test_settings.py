@@ -127,7 +127,8 @@ async def test_workers_of_one_queue_do_not_conflict(
     async def works(name: str, each: PostgresStore) -> int:
         hands, done = await Hands.on(each, name), 0
         while claimed := await hands.claim(5) or await hands.claim(5):
-            done += len(await hands.hand_in(*map(ended, claimed)))
+            await hands.follow(*map(ended, claimed), limit=0)
+            done += len(claimed)
             await each.heartbeat(hands.me)
         return done
 
