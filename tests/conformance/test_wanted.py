@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from itertools import product
+
 import pytest
 
 from outlast.insight.queues import read_scale
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
+from outlast.store.limits import NewLimit
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
-from outlast.store.values import NewPause
+from outlast.store.values import NewEvent, NewPause
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import TASK, Hands, enqueued, job
+from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
+from tests.conformance.limits_kit import declare, limited, need
+from tests.conformance.schedules_kit import put_one
+from tests.conformance.test_children import spawned
+from tests.conformance.test_dependencies import after
+from tests.conformance.test_ordered import ordered
 
 
 async def wanted(store: Store, queue: str = "default") -> int:
@@ -106,6 +117,189 @@ async def test_no_row_of_a_worker_stops_the_count(
         for value in file.values:
             await file.run(f"UPDATE outlast_workers SET {column} = {value}")
             assert await wanted(store) in {0, 1}
+
+
+# -- what only an exchange moves on, while there is no worker
+
+
+async def _leave(hands: Hands, *ends: Transition) -> None:
+    """Hand in the last ends, as a worker does that is asked to stop."""
+    await hands.store.set_status(hands.me, WorkerStatus.DRAINING)
+    await hands.follow(*ends, limit=0)
+    await hands.store.set_status(hands.me, WorkerStatus.STOPPED)
+
+
+async def _under_limits(store: Store, _: str) -> None:
+    await declare(store, running=2)
+    await enqueued(store, *[limited(need("a"))] * 10)
+
+
+async def _of_tenants(store: Store, _: str) -> None:
+    await enqueued(store, *[limited(fair=f"t{n}", tenant=f"t{n}") for n in range(3)])
+
+
+async def _in_order(store: Store, _: str) -> None:
+    await store.declare_limits([NewLimit("o", LimitSpec(running=1, per=None, ordered=True))])
+    await enqueued(store, *[ordered()] * 10)
+
+
+async def _behind_last_ends(store: Store, _: str) -> None:
+    await _under_limits(store, _)
+    hands = await Hands.on(store)
+    await _leave(hands, *map(ended, await hands.claim(9)))
+
+
+async def _behind_the_last_of_others(store: Store, _: str) -> None:
+    await declare(store, running=1)
+    await declare(store, "b", running=1)
+    hands = await Hands.on(store)
+    await enqueued(store, limited(need("a"), need("b")))
+    claimed = await hands.claim(9)
+    await enqueued(store, limited(need("a")))
+    await hands.claim(9)
+    await _leave(hands, *map(ended, claimed))
+
+
+async def _in_order_behind_the_last(store: Store, _: str) -> None:
+    await _in_order(store, _)
+    hands = await Hands.on(store)
+    await _leave(hands, *map(ended, await hands.claim(9)))
+
+
+async def _behind_a_rate(store: Store, _: str) -> None:
+    await declare(store, spacing=0.2, burst=1.0)
+    await enqueued(store, *[limited(need("a"))] * 3)
+    hands = await Hands.on(store)
+    await _leave(hands, *map(ended, await hands.claim(9)))
+
+
+async def _for_an_event(store: Store, _: str) -> None:
+    await enqueued(store, job())
+    hands = await Hands.on(store)
+    claimed = await hands.claim_one()
+    await _leave(hands, ended(claimed, OutcomeKind.SNOOZED, delay=3600, event="e"))
+    await store.send_event(NewEvent("e", "[1]"))
+
+
+async def _after_one_that_has_ended(store: Store, _: str) -> None:
+    (first,) = await enqueued(store, job())
+    hands = await Hands.on(store)
+    await _leave(hands, ended(await hands.claim_one()))
+    await enqueued(store, after(first))
+
+
+async def _after_a_cancelled_child(store: Store, _: str) -> None:
+    await enqueued(store, job())
+    hands = await Hands.on(store)
+    parent = await hands.claim_one()
+    (child,) = await store.spawn([job(queue="other")], spawned(parent))
+    await _leave(hands, ended(parent, OutcomeKind.SNOOZED, blocks=True))
+    await store.cancel([child.job_id])
+
+
+async def _of_a_schedule(store: Store, store_url: str) -> None:
+    await put_one(store)
+    async with raw(store_url) as file:
+        await file.run("UPDATE outlast_schedules SET next_tick = 1")
+
+
+LEFT: list[Callable[[Store, str], Awaitable[None]]] = [
+    _under_limits,
+    _of_tenants,
+    _in_order,
+    _behind_last_ends,
+    _behind_the_last_of_others,
+    _in_order_behind_the_last,
+    _behind_a_rate,
+    _for_an_event,
+    _after_one_that_has_ended,
+    _after_a_cancelled_child,
+    _of_a_schedule,
+]
+
+
+@pytest.mark.parametrize("left", LEFT)
+async def test_a_fleet_of_none_comes_back_for_what_only_a_worker_moves_on(
+    left: Callable[[Store, str], Awaitable[None]],
+    store: Store,
+    store_url: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    red = {
+        _behind_a_rate,
+        _behind_last_ends,
+        _behind_the_last_of_others,
+        _for_an_event,
+        _after_one_that_has_ended,
+        _of_a_schedule,
+    }
+    if store_url.startswith("postgres"):
+        red |= {_in_order_behind_the_last, _under_limits, _of_tenants, _in_order}
+    if left in red:
+        request.applymarker(pytest.mark.xfail(strict=True))
+    await left(store, store_url)
+    assert await eventually(lambda: wanted(store), 5.0) >= 1
+    assert await wanted(store, "another") == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "pause"),
+    list(product(LEFT, [(PauseKind.QUEUE, "default"), (PauseKind.TASK, TASK)])),
+)
+async def test_it_does_not_come_back_for_what_is_paused(
+    left: Callable[[Store, str], Awaitable[None]],
+    pause: tuple[PauseKind, str],
+    store: Store,
+    store_url: str,
+) -> None:
+    await left(store, store_url)
+    await store.pause(NewPause(kind=pause[0], name=pause[1]))
+    assert await wanted(store) == 0
+
+
+# -- limits
+
+
+@pytest.mark.xfail(strict=True)
+async def test_a_limit_wants_no_more_workers_than_it_lets_run(store: Store) -> None:
+    await _under_limits(store, "")
+    hands = await Hands.on(store)
+    await hands.exchange(limit=1, tasks=["app.none"])
+    assert await wanted(store) == 2
+    claimed = await hands.claim(1)
+    assert await wanted(store) == 2
+    await hands.hand_in(*map(ended, claimed))
+    await hands.exchange(limit=1, tasks=["app.none"])
+    assert await wanted(store) == 2
+
+
+@pytest.mark.xfail(strict=True)
+async def test_a_shared_limit_wants_no_more_than_it_lets_run_of_all_keys(store: Store) -> None:
+    await declare(store, running=3)
+    await declare(store, "k", running=2)
+    keys = [limited(need("a"), need("k", f"k{n % 4}")) for n in range(20)]
+    await enqueued(store, *keys, job(), *[limited(need("k", "own"))] * 5)
+    await (await Hands.on(store)).exchange(limit=1, tasks=["app.none"])
+    assert await wanted(store) == 3 + 1 + 2
+
+
+@pytest.mark.xfail(strict=True)
+async def test_keys_in_order_want_one_worker_each(store: Store) -> None:
+    await store.declare_limits([NewLimit("o", LimitSpec(running=1, per=None, ordered=True))])
+    await enqueued(store, *[ordered(f"k{n % 3}") for n in range(30)])
+    hands = await Hands.on(store)
+    await hands.exchange(limit=1, tasks=["app.none"])
+    assert await wanted(store) == 3
+    await hands.claim(1)
+    assert await wanted(store) == 3
+
+
+@pytest.mark.xfail(strict=True)
+async def test_a_rate_wants_what_may_start_now(store: Store) -> None:
+    await declare(store, spacing=60.0, burst=2.0)
+    await enqueued(store, *[limited(need("a"))] * 9)
+    await (await Hands.on(store)).exchange(limit=1, tasks=["app.none"])
+    assert await wanted(store) == 2
 
 
 @pytest.mark.slow_on("sqlite")
