@@ -8,10 +8,11 @@ from itertools import product
 import pytest
 
 from outlast.insight.queues import read_scale
+from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
-from outlast.store.limits import NewLimit
+from outlast.store.limits import NewLimit, SetLimit
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import NewEvent, NewPause
@@ -170,7 +171,19 @@ async def _behind_a_rate(store: Store, _: str) -> None:
     await declare(store, spacing=0.2, burst=1.0)
     await enqueued(store, *[limited(need("a"))] * 3)
     hands = await Hands.on(store)
-    await _leave(hands, *map(ended, await hands.claim(9)))
+    await hands.follow(*map(ended, await hands.claim(9)), limit=0)
+    await hands.exchange(limit=1, tasks=["app.none"])
+    await _leave(hands)
+
+
+async def _behind_a_raised_limit(store: Store, _: str) -> None:
+    await declare(store, running=0)
+    await enqueued(store, limited(need("a")))
+    hands = await Hands.on(store)
+    await hands.claim(1)
+    await _leave(hands)
+    assert await wanted(store) == 0
+    await store.set_limit(SetLimit(name="a", running=1))
 
 
 async def _for_an_event(store: Store, _: str) -> None:
@@ -211,6 +224,7 @@ LEFT: list[Callable[[Store, str], Awaitable[None]]] = [
     _behind_the_last_of_others,
     _in_order_behind_the_last,
     _behind_a_rate,
+    _behind_a_raised_limit,
     _for_an_event,
     _after_one_that_has_ended,
     _after_a_cancelled_child,
@@ -220,23 +234,8 @@ LEFT: list[Callable[[Store, str], Awaitable[None]]] = [
 
 @pytest.mark.parametrize("left", LEFT)
 async def test_a_fleet_of_none_comes_back_for_what_only_a_worker_moves_on(
-    left: Callable[[Store, str], Awaitable[None]],
-    store: Store,
-    store_url: str,
-    request: pytest.FixtureRequest,
+    left: Callable[[Store, str], Awaitable[None]], store: Store, store_url: str
 ) -> None:
-    red = {
-        _behind_a_rate,
-        _behind_last_ends,
-        _behind_the_last_of_others,
-        _for_an_event,
-        _after_one_that_has_ended,
-        _of_a_schedule,
-    }
-    if store_url.startswith("postgres"):
-        red |= {_in_order_behind_the_last, _under_limits, _of_tenants, _in_order}
-    if left in red:
-        request.applymarker(pytest.mark.xfail(strict=True))
     await left(store, store_url)
     assert await eventually(lambda: wanted(store), 5.0) >= 1
     assert await wanted(store, "another") == 0
@@ -257,10 +256,18 @@ async def test_it_does_not_come_back_for_what_is_paused(
     assert await wanted(store) == 0
 
 
+async def test_the_last_ends_of_a_fleet_do_not_bring_it_back(store: Store) -> None:
+    await store.declare_limits([NewLimit("o", LimitSpec(running=1, per=None, ordered=True))])
+    await enqueued(store, ordered(), limited(fair="t", tenant="t"))
+    hands = await Hands.on(store)
+    await _leave(hands, *map(ended, await hands.claim(9)))
+    assert await store.inspector.counts() == {("default", State.COMPLETED): 2}
+    assert await wanted(store) == 0
+
+
 # -- limits
 
 
-@pytest.mark.xfail(strict=True)
 async def test_a_limit_wants_no_more_workers_than_it_lets_run(store: Store) -> None:
     await _under_limits(store, "")
     hands = await Hands.on(store)
@@ -273,7 +280,6 @@ async def test_a_limit_wants_no_more_workers_than_it_lets_run(store: Store) -> N
     assert await wanted(store) == 2
 
 
-@pytest.mark.xfail(strict=True)
 async def test_a_shared_limit_wants_no_more_than_it_lets_run_of_all_keys(store: Store) -> None:
     await declare(store, running=3)
     await declare(store, "k", running=2)
@@ -283,7 +289,6 @@ async def test_a_shared_limit_wants_no_more_than_it_lets_run_of_all_keys(store: 
     assert await wanted(store) == 3 + 1 + 2
 
 
-@pytest.mark.xfail(strict=True)
 async def test_keys_in_order_want_one_worker_each(store: Store) -> None:
     await store.declare_limits([NewLimit("o", LimitSpec(running=1, per=None, ordered=True))])
     await enqueued(store, *[ordered(f"k{n % 3}") for n in range(30)])
@@ -294,7 +299,6 @@ async def test_keys_in_order_want_one_worker_each(store: Store) -> None:
     assert await wanted(store) == 3
 
 
-@pytest.mark.xfail(strict=True)
 async def test_a_rate_wants_what_may_start_now(store: Store) -> None:
     await declare(store, spacing=60.0, burst=2.0)
     await enqueued(store, *[limited(need("a"))] * 9)

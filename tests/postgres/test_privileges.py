@@ -360,6 +360,7 @@ async def test_a_release_is_rehearsed_by_a_role_that_may_only_read_and_no_task_r
 
     owner, reader = PostgresStore(pg_url), PostgresStore(role)
     await owner.enqueue([job(task="remind", args='{"to":1}'), job(task="gone")])
+    assert await reader.inspector.wanted("default") == 2, "an autoscaler asks with this role"
     found = await rehearse(app, reader.inspector)
     assert (found.read, [each.name for each in found.findings]) == (2, ["gone"])
     assert ran == []

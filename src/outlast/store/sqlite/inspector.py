@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from outlast.base.sync import drive
+from outlast.model.limits import needs_of
 from outlast.store.inspector import Inspector
 from outlast.store.listing import is_long
 from outlast.store.lockfile import boot_id, written_at
@@ -20,6 +21,7 @@ from outlast.store.statistics import COUNT_MAX
 
 if TYPE_CHECKING:
     from outlast.store.finding import Environment
+    from outlast.store.sqlite.permits import Permits
 
 T = TypeVar("T")
 _SNAPSHOT = statements("session")
@@ -61,7 +63,14 @@ class SqliteInspector(Inspector):
         )
 
     async def wanted(self, queue: str) -> int:
-        return await self._look(lambda rows: count_wanted(rows, queue))
+        from outlast.store.sqlite.permits import Permits
+
+        def count(cursor: Cursor, now: float) -> int:
+            return look_at(
+                cursor, now, lambda rows: count_wanted(rows, queue, Permits(cursor, now))
+            )
+
+        return await self._connection.read(count)
 
     async def environment(self) -> Environment:
         from outlast.store.sqlite.environment import environment
@@ -139,12 +148,12 @@ def _search(cursor: Cursor, values: Mapping[str, Any], size_max: int) -> Searche
     return Searched(ids=found, size=size)
 
 
-async def count_wanted(rows: Rows, queue: str) -> int:
+async def count_wanted(rows: Rows, queue: str, permits: Permits) -> int:
     (running,) = await rows("inspect", "wanted_running", queue=queue, most=COUNT_MAX)
-    return min(COUNT_MAX, await _due(rows, queue) + int(running["number"]))
+    return min(COUNT_MAX, await _due(rows, queue, permits) + int(running["number"]))
 
 
-async def _due(rows: Rows, queue: str) -> int:
+async def _due(rows: Rows, queue: str, permits: Permits) -> int:
     paused = {(row["kind"], row["name"]) for row in await rows("inspect", "wanted_paused")}
     if paused & {("all", ""), ("queue", queue)}:
         return 0
@@ -158,11 +167,24 @@ async def _due(rows: Rows, queue: str) -> int:
             count += (await rows("inspect", "wanted_lined", queue=queue, task=task, most=left))[0][
                 "number"
             ]
-    for part in ("streams", "due") if count < COUNT_MAX else ():
-        for row in await rows("inspect", f"wanted_{part}", **values):
-            may = ("task", row["task"]) not in paused and may_run(row["task"])
-            count += row["number"] if may else 0
+    for part, most in (("streams", COUNT_MAX), ("due", COUNT_MAX), ("moved_on", 1)):
+        for row in await rows("inspect", f"wanted_{part}", **values) if count < most else ():
+            if count < most and ("task", row["task"]) not in paused and may_run(row["task"]):
+                is_stream = part == "streams"
+                count += await _take(rows, queue, permits, row) if is_stream else row["number"]
     return count
+
+
+async def _take(rows: Rows, queue: str, permits: Permits, stream: Row) -> int:
+    """Return how many jobs of an open stream may start, and let them have their permits."""
+    needs = needs_of(stream["needs"])
+    permits.read(needs)
+    room = [permits.budgets[need.permit].room(need.cost).starts for need in needs]
+    values = {"task": stream["task"], "queue": queue, "stream": stream["id"]}
+    (row,) = await rows("inspect", "wanted_of_stream", most=min([COUNT_MAX, *room]), **values)
+    for need in needs:
+        permits.budgets[need.permit].take(row["number"], need.cost)
+    return int(row["number"])
 
 
 async def _find_servable(rows: Rows, queue: str) -> Callable[[str], bool]:

@@ -99,20 +99,40 @@ SELECT count(*) AS number FROM (
     SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
     WHERE position IS NOT NULL AND stream IS NULL AND task = :task AND queue = :queue LIMIT :most)
 -- name: wanted_streams
-SELECT task, count(*) AS number FROM (
-    SELECT s.task FROM outlast_streams AS s INDEXED BY outlast_streams_open
-    CROSS JOIN outlast_jobs AS j INDEXED BY outlast_jobs_stream
-    WHERE s.blocked IS NULL AND s.idle = 0 AND s.queue = :queue
-      AND j.task = s.task AND j.queue = s.queue AND j.stream = s.id
-      AND j.stream IS NOT NULL AND j.position IS NOT NULL
-    LIMIT :most)
-GROUP BY task
+SELECT id, task, CAST(needs AS TEXT) AS needs FROM outlast_streams INDEXED BY outlast_streams_open
+WHERE blocked IS NULL AND idle = 0 AND queue = :queue LIMIT :most
+-- name: wanted_of_stream
+SELECT count(*) AS number FROM (
+    SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_stream
+    WHERE task = :task AND queue = :queue AND stream = :stream AND stream IS NOT NULL AND position IS NOT NULL LIMIT :most)
 -- name: wanted_due
 SELECT task, count(*) AS number FROM (
     SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_due
     WHERE queue = :queue AND state = 'queued' AND position IS NULL AND run_at <= :now
     LIMIT :most)
 GROUP BY task
+-- name: wanted_moved_on
+-- What only an exchange or a worker moves on.
+SELECT s.task, 1 AS number
+FROM (SELECT * FROM (SELECT id FROM outlast_permits INDEXED BY outlast_permits_freed WHERE freed = 1 LIMIT :most)
+      UNION SELECT * FROM (SELECT id FROM outlast_permits INDEXED BY outlast_permits_opens
+                           WHERE opens_at IS NOT NULL AND opens_at <= :now LIMIT :most)) AS p
+CROSS JOIN outlast_streams AS s
+WHERE s.id = (SELECT b.id FROM outlast_streams AS b INDEXED BY outlast_streams_blocked
+              WHERE b.blocked = p.id AND b.queue = :queue LIMIT 1)
+UNION ALL
+SELECT j.task, 1
+FROM (SELECT d.job_id FROM outlast_upstream_notices AS n CROSS JOIN outlast_dependencies AS d INDEXED BY outlast_dependencies_upstream
+      WHERE d.upstream_id = n.job_id
+      UNION
+      SELECT w.job_id FROM outlast_upstream_notices AS n CROSS JOIN outlast_waits AS w INDEXED BY outlast_waits_event
+      WHERE w.event = n.event AND w.woken = 0 LIMIT :most) AS d
+CROSS JOIN outlast_jobs AS j
+WHERE j.id = d.job_id AND j.queue = :queue AND j.state IN ('queued', 'blocked') AND j.position IS NULL
+UNION ALL
+SELECT coalesce(json_extract(call, '$.task'), ''), 1 FROM outlast_schedules INDEXED BY outlast_schedules_next
+WHERE paused = 0 AND declared = 1 AND next_tick IS NOT NULL AND next_tick <= :now AND json_valid(call)
+  AND coalesce(json_extract(call, '$.queue'), 'default') = :queue
 -- name: wanted_running
 SELECT count(*) AS number FROM (
     SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_worker
