@@ -57,10 +57,8 @@ async def test_jobs_without_limits_pass_those_that_wait(store: Store, hands: Han
 
 @pytest.mark.parametrize("turned", [False, True])
 async def test_jobs_with_and_without_limits_are_stored_together(
-    store: Store, store_url: str, hands: Hands, turned: bool, request: pytest.FixtureRequest
+    store: Store, hands: Hands, turned: bool
 ) -> None:
-    if store_url.startswith("postgres") and not turned:
-        request.applymarker(pytest.mark.xfail(strict=True))
     await declare(store, running=1)
     ids = await enqueued(store, *[limited(need("a")), job()][:: -1 if turned else 1])
     claimed = await hands.claim() + await hands.claim()

@@ -212,6 +212,8 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[str, dict[str, Any]
     values = {"texts": texts, "notify": notify, "count": len(jobs)}
     if are_one and first.stream is None:
         return "alike", values
+    if None in streams:
+        return None
     some = 1 if are_one else len(jobs)
     needs = [job.needs for job in jobs[:some]]
     values |= {"tenants": tenants[:some], "streams": array_text(streams[:some]), "wanted": needs}
