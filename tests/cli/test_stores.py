@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -151,6 +152,23 @@ async def role(session: Any) -> AsyncIterator[str]:
     await session.execute(f"DROP ROLE IF EXISTS {name}; CREATE ROLE {name} LOGIN")
     yield name
     await session.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+@pytest.mark.xfail(strict=True, reason="it names the command that was just refused")
+def test_migrate_says_who_has_to_migrate(outlast: Outlast, bare_pg_url: str, role: str) -> None:
+    async def close_public() -> None:  # as it is from PostgreSQL 15 on
+        connection = await asyncpg.connect(bare_pg_url)
+        await connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        await connection.close()
+
+    asyncio.run(close_public())
+    own = bare_pg_url.replace("postgres@", f"{role}@")
+    migrate = ("migrate", "--url", own)
+    allow = "its owner has to migrate, or to GRANT CREATE ON SCHEMA"
+    outlast(*migrate).refused(3, allow, "(permission denied for schema public)")
+    outlast("migrate", "--url", bare_pg_url)
+    for command in (migrate, (*migrate, "--grant", role)):
+        outlast(*command).refused(3, "migrate as their owner", "(permission denied")
 
 
 def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str, role: str) -> None:
