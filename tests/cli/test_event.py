@@ -27,6 +27,8 @@ def test_a_person_approves(outlast: Outlast, store_url: str) -> None:
     outlast("event", NAME, "nope", "--url", store_url).refused(
         2, "'nope' is not JSON", "a text needs JSON's quotes, too: '\"nope\"'"
     )
+    wrong = outlast("event", NAME, '{"by": ada}', "--url", store_url)
+    assert (wrong.code, "a text needs" in wrong.err) == (2, False)  # no text was meant
     sent = outlast("event", NAME, '{"by": "ada"}', "--reason", "fine", "--url", store_url)
     assert (sent.code, sent.out) == (0, f"{NAME} is sent\n")
     outlast("event", NAME, "--url", store_url).refused(1, f"{NAME} was sent before")

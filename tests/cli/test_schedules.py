@@ -127,7 +127,9 @@ def test_wrong_times_and_misplaced_options_are_refused(outlast: Outlast, url: st
 
 def test_no_schedules_are_no_error(outlast: Outlast, store_url: str) -> None:
     asyncio.run(put(store_url, []))
-    assert outlast("schedules", "--url", store_url).out == "no schedules\n"
+    assert outlast("schedules", "--url", store_url).out == (
+        "no schedules: a worker whose code has app.schedule(…) declares them\n"
+    )
 
 
 def test_doctor_names_ticks_in_a_change_of_the_clocks_with_their_dates(

@@ -154,7 +154,6 @@ async def role(session: Any) -> AsyncIterator[str]:
     await session.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
-@pytest.mark.xfail(strict=True, reason="it names the command that was just refused")
 def test_migrate_says_who_has_to_migrate(outlast: Outlast, bare_pg_url: str, role: str) -> None:
     async def close_public() -> None:  # as it is from PostgreSQL 15 on
         connection = await asyncpg.connect(bare_pg_url)

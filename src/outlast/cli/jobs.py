@@ -180,10 +180,9 @@ def value_of(text: str) -> Any:
     try:
         return msgspec.json.decode(text.encode("utf-8"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise UsageError(
-            f"{text!r} is not JSON ({text_of(error)})\n"
-            f"a text needs JSON's quotes, too: {_quoted(text)}"
-        ) from error
+        is_text = not text.lstrip().startswith(("{", "["))
+        hint = f"\na text needs JSON's quotes, too: {_quoted(text)}" if is_text else ""
+        raise UsageError(f"{text!r} is not JSON ({text_of(error)}){hint}") from error
 
 
 def check_json(text: str) -> str:

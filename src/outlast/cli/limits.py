@@ -50,7 +50,7 @@ def list_(url: Url = None, json: Json = False) -> None:
         }
         for row in found
     ]
-    print_table(rows, "there are no limits: app.limit(…) in the code declares one", fixed=())
+    print_table(rows, "no limits: a worker whose code has app.limit(…) declares them", fixed=())
 
 
 def show(name: Name, url: Url = None, json: Json = False) -> None:

@@ -85,7 +85,8 @@ def list_(url: Url = None, json: Json = False) -> None:
         }
         for row, one in ((row, schedule_of(row)) for row in rows)
     ]
-    print_table(shown, "no schedules", FIXED - {"WHEN"})
+    none = "no schedules: a worker whose code has app.schedule(…) declares them"
+    print_table(shown, none, FIXED - {"WHEN"})
 
 
 def show(

@@ -71,7 +71,7 @@ def _show(
         out.print("\ngone:")
         out.print(gone_table(out, shown, refused, now))
     if rows:
-        out.print(f"\n{_counts(rows)}", style="dim")
+        out.print(f"\n{_counts(rows, now)}", style="dim")
     if hidden := len(gone) - len(shown):
         out.print(f"{hidden} more have ended; --all shows them", style="dim")
 
@@ -96,10 +96,13 @@ def _stopped_at(row: WorkerRow) -> float:
     return row.stopped_at or row.heartbeat_at
 
 
-def _counts(rows: Sequence[WorkerRow]) -> str:
-    """Return how many there are of each status: ``2 active, 1 lost``."""
-    counts = Counter(row.status for row in rows)
-    return ", ".join(f"{counts[one]} {one}" for one in WorkerStatus if counts[one])
+def _counts(rows: Sequence[WorkerRow], now: float) -> str:
+    """Return how many there are of each status: ``2 active, 1 dead, 3 lost``."""
+    ill = ("dead", "silent")  # though its row says active
+    shown = [standing if (standing := health(row, now)) in ill else row.status for row in rows]
+    counts = Counter(shown)
+    order = dict.fromkeys([WorkerStatus.ACTIVE, *ill, *WorkerStatus])
+    return ", ".join(f"{counts[one]} {one}" for one in order if counts[one])
 
 
 def drain(

@@ -176,7 +176,8 @@ class Job(Generic[R]):
             left = pause if timeout is None else started + timeout - clock.boot()
             if left <= 0:
                 raise TimeoutError(
-                    f"job {self.id} ({self.task}) is {row.state} after {timeout:g} s"
+                    f"job {self.id} ({self.task}) is {row.state} after {timeout:g} s:"
+                    f" `outlast why {self.id}` says what it waits for"
                 )
             if clock.boot() - started >= TELL_SECONDS:
                 tell()

@@ -64,6 +64,11 @@ LOCK_SECONDS = 2.0  # that one try of a step waits for a lock, and others behind
 PAUSE_SECONDS = 0.5  # between two tries of a step: those others get their turn
 STEP_SECONDS = 86_400.0  # for one step: it may have to build an index of a large table
 _AS_MADE = "functions as they were made"
+_NOT_ALLOWED = (
+    "PostgreSQL: this role may not make or change the tables. If they are there, migrate as their"
+    " owner; in a new database its owner has to migrate, or to GRANT CREATE ON SCHEMA public (or"
+    " another) TO this role"
+)
 _NOT_OWNED = (
     "functions of Outlast are not as they were made (`outlast doctor` names them): run `outlast"
     " migrate` as their owner, or as a superuser"
@@ -97,8 +102,12 @@ class PostgresSchema(Verbs):
         """Raises StoreUnavailable if a step cannot have its locks in time; the steps before it stay
         applied."""
         done: list[Migration] = []
-        while (step := await self._apply_next()) is not None:
-            done.append(step)
+        try:
+            while (step := await self._apply_next()) is not None:
+                done.append(step)
+        except NotPermitted as error:
+            said = text_of(error.__cause__ or error)
+            raise NotPermitted(f"{_NOT_ALLOWED} ({said})") from error.__cause__
         async with self._connections.use(kind=Transaction.COMMITTED) as connection:
             misled = await connection.fetch(_SQL["misled"])
             for each in misled:
