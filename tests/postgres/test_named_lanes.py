@@ -11,6 +11,7 @@ import pytest
 
 from harness.stores import held_open
 from outlast.base.clock import SYSTEM
+from outlast.insight.verify import verify
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.foreign import checked
 from outlast.store.postgres.checks import LANES_MAX, PostgresFacts
@@ -54,6 +55,17 @@ async def hands(store: PostgresStore) -> Hands:
 
 async def ids_claimed(hands: Hands) -> list[int]:
     return [each.job_id for each in await hands.claim()]
+
+
+async def test_verify_finds_jobs_of_a_lane_that_is_missing(
+    store: PostgresStore, session: asyncpg.Connection
+) -> None:
+    await enqueued(store, job(), job(queue="other"), job(delay=60.0))
+    assert (await verify(store.inspector)).findings == []
+    await session.execute(f"{FORGET} WHERE queue = 'other'")
+    (found,) = (await verify(store.inspector)).findings
+    assert found.rule == "no_stream_is_forgotten"
+    assert "in the queue 'other' wait, but no worker would find them" in found.sentence
 
 
 # ------------------------------------------------------------------------------- enqueues

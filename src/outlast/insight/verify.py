@@ -317,7 +317,7 @@ async def permits_are_counted(inspector: Inspector) -> InStore:
 
 
 async def no_stream_is_forgotten(inspector: Inspector) -> InStore:
-    """A job that may start under its limits is looked at."""
+    """A job that may start, under its limits or without any, is looked at."""
     for each in await inspector.forgotten():
         limit = f" for {_permit(each.name, each.key)}, which has room" if each.name else ""
         due = f"due jobs of the task {each.task!r} in the queue {each.queue!r} wait"

@@ -230,8 +230,14 @@ ORDER BY p.name, p.key LIMIT :most
 -- name: forgotten
 -- Find streams with due jobs that no exchange would open: the stream is idle, or its floor is above one of them, or it
 -- is blocked by a permit that has room, without a notice, an instant at which it opens, or an open stream that needs
--- it. Find also due jobs that name the stream of another task, or a missing one. In one snapshot, for `outlast verify`.
+-- it. Find also due jobs that name the stream of another task, or a missing one, and jobs of the line whose lane is
+-- missing. In one snapshot, for `outlast verify`.
 SELECT DISTINCT j.task, j.queue, NULL AS name, NULL AS key
+FROM outlast_jobs j
+WHERE j.position IS NOT NULL AND j.stream IS NULL AND j.solo <= 0
+  AND NOT EXISTS (SELECT FROM outlast_lanes l WHERE l.task = j.task AND l.queue = j.queue AND l.priority = j.priority)
+UNION ALL
+SELECT DISTINCT j.task, j.queue, NULL, NULL
 FROM outlast_jobs j
 WHERE j.position IS NOT NULL AND j.stream IS NOT NULL
   AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = j.stream AND s.task = j.task AND s.queue = j.queue)
