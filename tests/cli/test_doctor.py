@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,8 @@ def test_an_application_that_does_not_import_is_a_problem(
 def test_what_is_no_store_is_a_problem_and_is_not_made(
     outlast: Outlast, folder: Path, url: str, name: str, words: str
 ) -> None:
-    sqlite3.connect(folder / "other.db").execute("CREATE TABLE IF NOT EXISTS mine (id)")
+    with closing(sqlite3.connect(folder / "other.db")) as other:
+        other.execute("CREATE TABLE IF NOT EXISTS mine (id)")
     findings = found(outlast, url, code=1)
     assert words in findings[name]["sentence"]
     assert not list(folder.glob("missing*"))
@@ -133,11 +135,11 @@ def test_a_file_that_left_wal_mode_is_a_problem_and_is_left_so(
 ) -> None:
     path = rows.url.removeprefix("sqlite:///")
     assert found(outlast, rows.url)["durability"]["level"] == "ok"
-    with sqlite3.connect(path) as changed:
+    with closing(sqlite3.connect(path)) as changed:
         changed.execute("PRAGMA journal_mode = delete")
-    findings = found(outlast, rows.url, code=1)
-    assert "'delete' mode" in findings["durability"]["sentence"]
-    assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        findings = found(outlast, rows.url, code=1)
+        assert "'delete' mode" in findings["durability"]["sentence"]
+        assert changed.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
 @pytest.fixture(scope="module")

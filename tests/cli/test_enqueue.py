@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def test_a_job_brings_its_keys_and_costs_for_limits(outlast: Outlast, folder: Pa
     enqueue = ("enqueue", "shop:app", "crawl", '"https://example.org/"')
     said = outlast(*enqueue, "--limit-key", "host=example.org", "--cost", "host=3")
     assert said.code == 0, said.err
-    with sqlite3.connect(folder / "shop.db") as file:
+    with closing(sqlite3.connect(folder / "shop.db")) as file:
         ((needs,),) = file.execute("SELECT needs FROM outlast_jobs")
     ((_, name, key, cost),) = json.loads(needs)
     assert (name, key, cost) == ("host", "example.org", 3.0)

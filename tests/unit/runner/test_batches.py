@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import traceback
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -88,8 +89,11 @@ async def test_a_plain_function_runs_in_a_thread_and_knows_its_attempts() -> Non
         for attempt in attempts:
             with pytest.raises(outlast.UsageError, match="a task that takes one job"):
                 attempt.step_sync("a", len, [])
-            with pytest.raises(outlast.UsageError, match="a task that takes one job"):
-                asyncio.run(attempt.complete_in(sqlite3.connect(":memory:"), 1))
+            with (
+                closing(sqlite3.connect(":memory:")) as mine,
+                pytest.raises(outlast.UsageError, match="a task that takes one job"),
+            ):
+                asyncio.run(attempt.complete_in(mine, 1))
             with pytest.raises(outlast.UsageError, match="a task that takes one job"):
                 asyncio.run(attempt.wait_for(None))  # type: ignore[arg-type]
             with pytest.raises(outlast.UsageError, match="a task that takes one job"):
