@@ -357,7 +357,6 @@ async def test_me_and_the_description_tell_what_there_is(store: Store) -> None:
     assert set(fields) == {"token", "from_scratch", "reason"}
 
 
-@pytest.mark.xfail(reason="before Python 3.13 docstrings are as in the source", strict=True)
 def test_descriptions_are_not_indented_as_in_the_source() -> None:
     schemas = describe_api(ROUTES)["components"]["schemas"].values()
     said = [each["description"] for each in schemas if "description" in each]

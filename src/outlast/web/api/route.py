@@ -5,6 +5,7 @@ An act may also have a form on a page: the same function does it, and then a pag
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
@@ -166,6 +167,9 @@ def describe_api(routes: Iterable[ApiRoute]) -> dict[str, Any]:
     made, components = msgspec.json.schema_components(
         kinds, ref_template="#/components/schemas/{name}"
     )
+    for component in components.values():  # before Python 3.13 it is indented as in the source
+        if "description" in component:
+            component["description"] = inspect.cleandoc(component["description"])
     schemas = iter(made)
     paths: dict[str, Any] = {}
     for route in every:
