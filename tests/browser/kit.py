@@ -48,3 +48,14 @@ def hidden_columns(browser: Browser) -> list[str]:
         ".filter(one => one.scrollWidth > one.clientWidth).map(one => one.ariaLabel)"
     )
     return found
+
+
+def broken_headers(browser: Browser) -> list[str]:
+    """Return the headers of columns that are broken within a word."""
+    found: list[str] = browser.run(
+        "const lines = one => { const all = document.createRange(); all.selectNodeContents(one);"
+        " return new Set([...all.getClientRects()].map(each => each.top)).size };"
+        "return [...document.querySelectorAll('thead th')].map(one => [one, one.innerText.trim()])"
+        ".filter(([one, text]) => lines(one) > text.split(/[\\\\s/]+/).length).map(both => both[1])"
+    )
+    return found

@@ -9,7 +9,7 @@ from selenium.webdriver.common.by import By
 
 from harness.page import serving
 from outlast.web.render import NAVIGATION
-from tests.browser.kit import LOOKS, hidden_columns, is_too_wide, serious
+from tests.browser.kit import LOOKS, broken_headers, hidden_columns, is_too_wide, serious
 from tests.browser.test_page import click
 from tests.web.filled_kit import NAMES, make_flow, make_store
 
@@ -54,6 +54,7 @@ def check(browser: Browser, address: str) -> None:
         assert serious(browser) == [], (address, look)
         assert not is_too_wide(browser), (address, look)
         assert hidden_columns(browser) == [], (address, look)
+        assert broken_headers(browser) == [], (address, look)
         assert browser.run("return document.querySelectorAll('h1').length") == 1, address
     browser.look_like(width=768)
     assert hidden_columns(browser) == [], address

@@ -12,7 +12,7 @@ from outlast.insight import flows as insight
 from outlast.insight.flows import read_flow
 from outlast.insight.queries import read_details
 from outlast.web import flows
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, row_of
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job, row_of
 from tests.conformance.test_dependencies import DIES, after, drain, states
 from tests.conformance.test_events import waits
 from tests.web.kit import let_in, page_on
@@ -38,7 +38,9 @@ async def test_a_flow_is_drawn_retried_and_cancelled(store: Store) -> None:
         assert text.count('<path d="M') == 2
         assert HOSTILE not in text
         await drain(hands, dead=[first])
-        assert f'href="./flows/{first}"' in await page.see("/flows")
+        listed = await page.see("/flows")
+        assert f'href="./flows/{first}"' in listed
+        assert f">{TASK}</span>, <span>{TASK}<" not in listed  # two layers of one task
         assert "A retry runs 1 job again" in await page.see(f"/flows/{second}")
         done = await page.submit(f"/flows/{second}/retry")
         assert done.headers["location"].endswith(f"/flows/{second}?done=requeue")

@@ -48,7 +48,6 @@ async def test_a_store_that_is_away_is_said_on_all_pages_without_its_password() 
         assert "geheim" not in answer.text, answer.url
 
 
-@pytest.mark.xfail(strict=True, reason="a heading ends after 100 characters")
 async def test_each_page_of_a_thing_is_headed_by_its_whole_name(store: Store) -> None:
     name = "shop." + "x" * (NAME_MAX - 6) + "z"
     await fill(store, [name])
