@@ -181,9 +181,9 @@ def _uncharged(about: JobDetails) -> list[str]:
         release = last.crash.release if last.crash else None
         by = f", last by release {line(release, NAME_MAX)}" if release else ""
         because = f": {line(last.message, SAID_MAX).rstrip('.')}" if last.message else ""
-        times = count_of(last.repeats, "time")
+        times = f" {count_of(last.repeats, 'time')} in a row" if last.repeats > 1 else ""
         return [
-            f"It could not be decoded {times} in a row{by}{because}.",
+            f"It could not be decoded{times}{by}{because}.",
             "It waits for a release that can decode it; the delay between tries grows to 10 min.",
         ]
     if last.outcome == OutcomeKind.SNOOZED and about.row.waiting:

@@ -236,6 +236,14 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
         ["could not be decoded 37 times in a row, last by release 2026.1: no task render."],
     ),
     (
+        "scheduled",
+        asked(
+            job(attempt_count=1, waiting=True, run_at=NOW + 600), worker(),
+            attempts=[msgspec.structs.replace(UNDECODABLE, repeats=1)],
+        ),
+        ["It could not be decoded, last by release 2026.1: no task render."],
+    ),
+    (
         "in_line",
         asked(
             job(attempt_count=1998), worker(),
