@@ -56,7 +56,7 @@ async def test_each_page_of_a_thing_is_headed_by_its_whole_name(store: Store) ->
         pages = [await page.see("/dead/group", group=group.partition("group=")[2])]
         pages.append(await page.see("/workers/1"))
         for path in ("/tasks/task", "/queues/queue", "/schedules/schedule", "/limits/limit"):
-            pages.append(await page.see(path, name=name))
+            pages += [await page.see(path, name=name)]
     for text in pages:
         heading = text.partition("<h1>")[2].partition("</h1>")[0]
         assert re.sub("<[^>]+>", "", heading).startswith(name), heading
