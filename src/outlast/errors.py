@@ -352,7 +352,7 @@ _PLAIN: tuple[tuple[type[BaseException], str], ...] = (
     (NotImplementedError, "not implemented"),
 )
 _NOTHING = " \t\n\r()'\":"  # all that an empty text consists of
-_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+")
+_WORD = r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+"
 
 
 def text_of(error: BaseException) -> str:
@@ -361,7 +361,7 @@ def text_of(error: BaseException) -> str:
     Drivers and the standard library raise errors without a text (a timeout, for example). So show
     errors to people by this function or ``describe``, and never as an empty text.
     """
-    words = " ".join(_WORD.findall(type(error).__name__)).lower()
+    words = " ".join(re.findall(_WORD, type(error).__name__)).lower()
     return _said(error) or words or "an error without a name"
 
 

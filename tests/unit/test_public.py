@@ -13,7 +13,7 @@ import msgspec
 
 import outlast
 import outlast.testing
-from outlast.base.config import WorkerOptions, WorkerSettings
+from outlast.base.config import WorkerSettings
 from outlast.store.rows import JobFields
 from outlast.store.values import Given
 from tests.cases import each_case
@@ -157,5 +157,5 @@ def test_each_public_name_has_a_docstring() -> None:
 
 def test_the_options_of_a_worker_are_its_settings() -> None:
     settings = {field.name: field.type for field in msgspec.structs.fields(WorkerSettings)}
-    assert typing.get_type_hints(WorkerOptions) == settings
-    assert WorkerOptions.__required_keys__ == frozenset()
+    assert typing.get_type_hints(outlast.WorkerOptions) == settings
+    assert outlast.WorkerOptions.__required_keys__ == frozenset()

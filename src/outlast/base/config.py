@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from math import isfinite, nan
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 
@@ -263,32 +263,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def lease_terms(settings: WorkerSettings) -> LeaseTerms:
     """Return heartbeat and lease, checked against each other."""
     return LeaseTerms(heartbeat=settings.heartbeat, lease=settings.lease)
-
-
-class WorkerOptions(TypedDict, total=False):
-    """The settings of ``WorkerSettings`` as keywords of ``app.worker(…)``; none is required."""
-
-    queues: list[str]
-    tags: list[str]
-    has: dict[str, int]
-    runners: int
-    concurrency: int
-    heartbeat: float
-    lease: float
-    drain_timeout: float
-    poll: float
-    keep_completed: float
-    keep_workers: float
-    keep_dead: float | None
-    max_rss: int | None
-    max_jobs_per_runner: int | None
-    redact: list[str]
-    name: str | None
-    instance: str | None
-    presence: bool
-    shell: bool
-    probe_port: int | None
-    probe_host: str | None
 
 
 def _check_rss(size: object) -> None:

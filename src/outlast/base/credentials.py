@@ -20,12 +20,11 @@ ENCODE = (
     " (@ is %40, / is %2F, ? is %3F, # is %23, [ is %5B, a blank is %20)"
 )
 
-_HOST = r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]?#,]*)(?::\d{0,5})?"
-_HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*")
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]?#,]*)(?::\d{0,5})?")
 _NOT_IN_URLS = re.compile(r"[\s#\x00-\x1f\x7f]")
 _NOT_IN_LOGINS = re.compile(r"[\[\]]")
 _SECRET_SETTING = re.compile(r"pas|pw|secret|token|cred|key", re.IGNORECASE)
-_URL_IN_TEXT = re.compile(r"(?:\b[A-Za-z][A-Za-z0-9+.-]*)?://[^\s<>]+")
+_URL_IN_TEXT = r"(?:\b[A-Za-z][A-Za-z0-9+.-]*)?://[^\s<>]+"
 _AFTER_URLS = "'\"`,;:.)]}"  # punctuation of the text around a URL
 FILE_SCHEMES: set[str] = set()  # of URLs that name a file; `store.backend` adds them
 _TOKENS = frozenset({"nats", "tls"})  # schemes where a user without a password is a token
@@ -101,7 +100,7 @@ def _cut(url: str) -> _Parts | None:
     authority = re.split(r"[/?]", rest, maxsplit=1)[0]
     beyond = rest[len(authority) :]
     login, at, hosts = authority.rpartition("@")
-    if "@" in beyond or "@" in login or not _HOSTS.fullmatch(hosts):
+    if "@" in beyond or "@" in login or not all(map(_HOST.fullmatch, hosts.split(","))):
         return None
     if _NOT_IN_LOGINS.search(login) or not _is_known_to_python(url):
         return None
@@ -144,7 +143,7 @@ def hide_logins(text: str) -> str:
     """Return ``text`` with the secrets of all URLs in it hidden."""
     if "://" not in text:
         return text
-    return _URL_IN_TEXT.sub(_hidden, text)
+    return re.sub(_URL_IN_TEXT, _hidden, text)
 
 
 def _hidden(found: re.Match[str]) -> str:

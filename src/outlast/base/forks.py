@@ -10,7 +10,6 @@ import concurrent.futures.thread  # noqa: F401  # its hooks for forks must not c
 import os
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
 generation = 0
 """How many forks separate this process from the one that imported this module. Code whose
@@ -21,12 +20,7 @@ importing = threading.RLock()
 never waits for user code."""
 
 
-class _Hooks(NamedTuple):
-    before: Callable[[], None]
-    in_parent: Callable[[], None]
-    in_child: Callable[[], None]
-
-
+_Hooks = tuple[Callable[[], None], Callable[[], None], Callable[[], None]]
 _hooks: list[_Hooks] = []
 _begun: list[_Hooks] = []  # the hooks of the fork that runs
 
@@ -36,27 +30,27 @@ def at_fork(
 ) -> None:
     """Register hooks as ``os.register_at_fork`` does, which after a fork could call hooks that were
     registered while the fork waited for an import, and so were not called before it."""
-    _hooks.append(_Hooks(before, in_parent, in_child))
+    _hooks.append((before, in_parent, in_child))
 
 
 def _before() -> None:
     importing.acquire()
     _begun[:] = _hooks
-    for hooks in _begun:
-        hooks.before()
+    for before, _, _ in _begun:
+        before()
 
 
 def _in_parent() -> None:
-    for hooks in _begun:
-        hooks.in_parent()
+    for _, in_parent, _ in _begun:
+        in_parent()
     importing.release()
 
 
 def _in_child() -> None:
     global generation
     generation += 1
-    for hooks in _begun:
-        hooks.in_child()
+    for _, _, in_child in _begun:
+        in_child()
     importing.release()
 
 

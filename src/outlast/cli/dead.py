@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
+
+import msgspec
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, count_of, line
@@ -113,8 +114,7 @@ def find_cause(row: StoredJob, last: AttemptRow | None) -> str | None:
     return f"{said}, at {place}" if said and place else said
 
 
-@dataclass(kw_only=True)
-class Chosen(Options):
+class Chosen(msgspec.Struct, Options, kw_only=True):
     """Which dead jobs to act on, besides by a filter: by number, or all."""
 
     job_ids: SomeIds = None

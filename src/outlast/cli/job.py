@@ -14,11 +14,9 @@ from outlast.cli.connect import describe_missing, me, on_store, read_store
 from outlast.cli.options import JobId, Json, Url, advise, flag, span
 from outlast.cli.show import console, print_json, word
 from outlast.errors import JobNotFound, UsageError
-from outlast.insight.documents import job_document, logs_document, stack_document
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.queries import read_details
 from outlast.insight.why import why as explained
-from outlast.insight.why import why_document
 from outlast.model.job import ENDED
 from outlast.store.inspector import ReadableStore
 from outlast.store.rows import StoredJob
@@ -58,6 +56,8 @@ def job(
     if found is None:
         raise JobNotFound(describe_missing(job_id, url))
     if json:
+        from outlast.insight.documents import job_document
+
         print_json(job_document(found.row, found.attempts, found.refusals, phase=found.phase))
     else:
         Page(console(), found, _explain(context, found), stacks=stacks).write()
@@ -78,6 +78,8 @@ def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = Fal
         raise JobNotFound(describe_missing(job_id, url))
     answer = _explain(context, about)
     if json:
+        from outlast.insight.documents import why_document
+
         print_json(why_document(about.row, answer))
         return
     out = console()
@@ -125,6 +127,8 @@ def logs(
                 raise JobNotFound(describe_missing(job_id, url))
             kept = await store.inspector.logs(job_id)
             if json:
+                from outlast.insight.documents import logs_document
+
                 print_json(logs_document(job_id, kept))
             else:
                 print_new(kept, printed)
@@ -180,6 +184,7 @@ def stack(
     except JobNotFound as error:
         raise JobNotFound(describe_missing(job_id, url)) from error
     if json:
+        from outlast.insight.documents import stack_document
         from outlast.insight.resource import SCHEMA
 
         print_json({"schema": SCHEMA, "id": row.id, "stack": stack_document(row)})

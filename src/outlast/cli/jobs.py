@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -46,8 +45,7 @@ QUOTED_MAX = 60  # characters of an argument that is shown again as JSON
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
 
 
-@dataclass(kw_only=True)
-class CalledTask(Options):
+class CalledTask(msgspec.Struct, Options, kw_only=True):
     """A call of a task."""
 
     app: Application

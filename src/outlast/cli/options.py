@@ -5,17 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from outlast.base.config import parse_seconds
 from outlast.cli.errors import as_typed
 from outlast.cli.usage import CheckedCommand, CommandGroup, lay_out, show_help
 from outlast.errors import ConfigError, UsageError, text_of
-from outlast.insight.filters import FILTERS, AskedJobs
+from outlast.insight.filters import AskedJobs, filters_of_jobs
 from outlast.model.kinds import Filter, is_of
 
 LIMIT_MAX = 10_000  # rows of a table
@@ -91,7 +91,7 @@ Limit = Annotated[int, option("--limit", "N", "Show at most N.", min=1, max=LIMI
 Before = Annotated[
     int | None, option("--before", "ID", "Only ids below this one.", callback=_check)
 ]
-ALL_BUT_STATE = [name for name in FILTERS if name != "state"]
+ALL_BUT_STATE = [name for name in AskedJobs.__struct_fields__ if name != "state"]
 FromScratch = Annotated[
     bool, flag("--from-scratch", "Forget checkpoint, steps and children: start over.")
 ]
@@ -102,8 +102,7 @@ class Options:
     of the type ``AskedJobs`` stands for the filters of jobs, or, marked with their names, some."""
 
 
-@dataclass(kw_only=True)
-class Placing(Options):
+class Placing(msgspec.Struct, Options, kw_only=True):
     """Where a job goes, and when it may run."""
 
     delay: Annotated[
@@ -142,7 +141,7 @@ class Placing(Options):
 
     def read(self) -> dict[str, Any]:
         """Return these as options of ``using``."""
-        given = asdict(self)
+        given = msgspec.structs.asdict(self)
         keys, costs = given.pop("limit_key"), given.pop("cost")
         from outlast.client.flow_parts import AnyEnd
 
@@ -224,8 +223,9 @@ def _parts_of(kind: Any) -> Mapping[str, inspect.Parameter]:
     """Return the options for which a parameter of this type stands."""
     if not is_of(kind, AskedJobs):
         return inspect.signature(kind, eval_str=True).parameters
-    (names,) = getattr(kind, "__metadata__", (FILTERS,))
-    return {name: _option_of(name, FILTERS[name]) for name in names}
+    filters = filters_of_jobs()
+    (names,) = getattr(kind, "__metadata__", (filters,))
+    return {name: _option_of(name, filters[name]) for name in names}
 
 
 def _option_of(name: str, filter_: Filter) -> inspect.Parameter:

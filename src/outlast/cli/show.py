@@ -17,7 +17,9 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+
+import msgspec
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, due, line, percent, rough
@@ -87,7 +89,7 @@ def table(rows: Sequence[Row], width: int, fixed: Collection[str] = FIXED) -> Gr
     return Grid(kept, [[row.get(header, "") for header in kept] for row in rows], whole)
 
 
-class Grid(NamedTuple):
+class Grid(msgspec.Struct, frozen=True):
     """A table: its headers, its rows, and the headers of the columns that are never cut."""
 
     headers: list[str]

@@ -132,7 +132,7 @@ def invoke(given: list[str], app: str | None, program: str) -> int:
         given = _with_application(tree, given, app)
     if not gc.isenabled():
         gc.freeze()  # loaded modules stay to the end
-        gc.set_threshold(7_000)  # as many more come before the answer, and no garbage
+        gc.set_threshold(10_000)  # as many more come before the answer, and no garbage
         gc.enable()
     try:  # tree.main() would treat an error of the output as the end of the program
         with tree.make_context(program, given) as context:

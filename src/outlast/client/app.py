@@ -5,9 +5,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
-from outlast.base.config import MAX_PAYLOAD, WorkerOptions, check_name, check_whole, worker_settings
+from outlast.base.config import MAX_PAYLOAD, check_name, check_whole, worker_settings
 from outlast.base.credentials import redact
 from outlast.base.forks import importing
 from outlast.base.sync import blocking
@@ -84,6 +94,32 @@ class BatchDecorator(Protocol):
     def __call__(self, fn: Callable[..., Any], /) -> Any:
         """Return the task of this function."""
         ...
+
+
+class WorkerOptions(TypedDict, total=False):
+    """The settings of ``WorkerSettings`` as keywords of ``app.worker(…)``; none is required."""
+
+    queues: list[str]
+    tags: list[str]
+    has: dict[str, int]
+    runners: int
+    concurrency: int
+    heartbeat: float
+    lease: float
+    drain_timeout: float
+    poll: float
+    keep_completed: float
+    keep_workers: float
+    keep_dead: float | None
+    max_rss: int | None
+    max_jobs_per_runner: int | None
+    redact: list[str]
+    name: str | None
+    instance: str | None
+    presence: bool
+    shell: bool
+    probe_port: int | None
+    probe_host: str | None
 
 
 class App:

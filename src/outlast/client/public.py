@@ -1,10 +1,10 @@
 """All names that ``outlast`` gives its users; the package loads them when one is first used."""
 
-from outlast.base.config import WorkerOptions as WorkerOptions
 from outlast.base.config import WorkerSettings as WorkerSettings
 from outlast.client.app import App as App
 from outlast.client.app import BatchDecorator as BatchDecorator
 from outlast.client.app import TaskDecorator as TaskDecorator
+from outlast.client.app import WorkerOptions as WorkerOptions
 from outlast.client.attempt import Attempt as Attempt
 from outlast.client.attempt import StopReason as StopReason
 from outlast.client.attempt import current as current

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from outlast.insight.availability import health, phase_of, proof_of_life
+from outlast.insight.explanation import Explanation
 from outlast.insight.resource import SCHEMA, Document, Resource, iso
+from outlast.insight.row import moment
 from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.model.kinds import Time
@@ -119,6 +121,24 @@ def find_open_attempt(
         host=row.host,
         progress=row.progress,
     )
+
+
+WHY = Resource(
+    "Why",
+    StoredJob,
+    "id task queue state position sentences moves schedule tick",
+    position=str,
+    sentences=list[str],
+    moves=list[str],
+    schedule=(str | None, lambda row: row.policy.schedule),
+    tick=(Time | None, lambda row: msgspec.to_builtins(moment(row.policy.tick))),
+)
+
+
+def why_document(row: StoredJob, answer: Explanation) -> Document:
+    """Return why a job is where it is."""
+    given = {"position": answer.position, "sentences": answer.sentences, "moves": answer.moves}
+    return {"schema": SCHEMA, **WHY.document(row, **given)}
 
 
 LOG = Resource(

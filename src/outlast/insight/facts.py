@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from outlast.base.text import ago, cut, due, line, percent, size, span
 from outlast.model.crash import Crash, MemoryEvidence, Progress, find_line
@@ -13,7 +15,7 @@ from outlast.store.rows import AttemptRow, StoredJob
 MESSAGE_MAX = 600  # characters of a crash report's message
 
 
-class Fact(NamedTuple):
+class Fact(msgspec.Struct, frozen=True):
     """A fact: a text in one line, or a time that ``tell`` compares with now. ``meaning``: ``bad``,
     ``care`` or none. ``find``: the filter of all jobs with it; ``jobs``: the jobs it names."""
 

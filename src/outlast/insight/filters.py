@@ -6,6 +6,7 @@ the HTTP API with openapi.json (``web.api.route``), and the fields of the page's
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any
 
 import msgspec
@@ -101,7 +102,8 @@ class AskedJobs(JobChoice, frozen=True, kw_only=True):
         _ = self.texts
 
 
-FILTERS: dict[str, Filter] = {
-    field.name: field.type.__metadata__[0] for field in msgspec.structs.fields(AskedJobs)
-}
-"""The filters of jobs by their names."""
+@cache
+def filters_of_jobs() -> dict[str, Filter]:
+    """Return the filters of jobs by their names."""
+    fields = msgspec.structs.fields(AskedJobs)
+    return {field.name: field.type.__metadata__[0] for field in fields}

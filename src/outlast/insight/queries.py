@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -62,7 +62,7 @@ PARTS = {
 """Phase -> the part of the queue in which its jobs wait."""
 
 
-class JobList(NamedTuple):
+class JobList(msgspec.Struct, frozen=True):
     """Jobs of a list: long arguments are cut, results and checkpoints are left out. ``astray``:
     running jobs that no worker runs (see ``availability``). ``before``: jobs with smaller ids were
     not examined, since the limit was reached or the search took long; None: there are none.
@@ -80,7 +80,7 @@ class JobList(NamedTuple):
         return phase_of(row, self.served, self.astray, self.pauses)
 
 
-class WorkerList(NamedTuple):
+class WorkerList(msgspec.Struct, frozen=True):
     """All workers, and the newest refused writes."""
 
     rows: list[WorkerRow]
@@ -137,7 +137,7 @@ async def read_details(
     )
 
 
-class SearchBounds(NamedTuple):
+class SearchBounds(msgspec.Struct, frozen=True):
     """How far a search for a list goes: ``looks`` reads of ``rows`` rows (None: LOOK_ROWS) each;
     for a phase, ``judged`` jobs; ``text_max``: characters of arguments that are read."""
 
@@ -307,7 +307,7 @@ def no_limit(name: str) -> LimitNotFound:
 ID_MAX = 2**63 - 1
 
 
-class LookupTarget(NamedTuple):
+class LookupTarget(msgspec.Struct, frozen=True):
     """The result of a lookup: ``jobs`` or ``workers``, and the id."""
 
     kind: str

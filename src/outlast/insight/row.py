@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -72,12 +73,14 @@ def row_of(stored: StoredJob, payloads: Payloads = PLAIN) -> JobRow:
         name: read_payload(name, values[name], payloads)
         for name in ("args", "checkpoint", "result")
     }
-    values |= {name: moment(values[name]) for name in _TIMES}
+    values |= {name: moment(values[name]) for name in _times()}
     values["stack"] = None if stored.stack is None else stored.stack.text
     return JobRow(**values, reason=stored.reason)
 
 
-_TIMES = [field.name for field in msgspec.structs.fields(JobRow) if is_of(field.type, datetime)]
+@cache
+def _times() -> list[str]:
+    return [each.name for each in msgspec.structs.fields(JobRow) if is_of(each.type, datetime)]
 
 
 def moment(seconds: float | None) -> datetime | None:

@@ -12,8 +12,6 @@ import msgspec
 from outlast.base.text import line, percent, since, span, stamp
 from outlast.insight.availability import dead, holds, list_alive, silent, unheard
 from outlast.insight.explanation import Explanation, JobDetails
-from outlast.insight.resource import SCHEMA, Document, Resource
-from outlast.insight.row import moment
 from outlast.insight.sentences import (
     SAID_MAX,
     at_time,
@@ -31,7 +29,6 @@ from outlast.insight.sentences import (
 )
 from outlast.insight.waiting import explain_waiting
 from outlast.model.job import ENDED, State
-from outlast.model.kinds import Time
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.rows import EXPIRED, UPSTREAM, DependencyRow, StoredJob, WorkerRow
 from outlast.store.values import Wants
@@ -68,24 +65,6 @@ def _why(about: JobDetails) -> Explanation:
     ended = at_time(row.ended_at, about.now)
     said = f"It was completed {ended}{by_worker(row.worker, row.host)}{took(row)}."
     return Explanation(position="completed", sentences=[said], moves=["Nothing: it is done."])
-
-
-WHY = Resource(
-    "Why",
-    StoredJob,
-    "id task queue state position sentences moves schedule tick",
-    position=str,
-    sentences=list[str],
-    moves=list[str],
-    schedule=(str | None, lambda row: row.policy.schedule),
-    tick=(Time | None, lambda row: msgspec.to_builtins(moment(row.policy.tick))),
-)
-
-
-def why_document(row: StoredJob, answer: Explanation) -> Document:
-    """Return the answer as one JSON document."""
-    given = {"position": answer.position, "sentences": answer.sentences, "moves": answer.moves}
-    return {"schema": SCHEMA, **WHY.document(row, **given)}
 
 
 def _with_expiry(about: JobDetails, answer: Explanation) -> Explanation:

@@ -14,7 +14,7 @@ from functools import cache
 from hashlib import blake2b
 from itertools import takewhile
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -31,8 +31,8 @@ C = TypeVar("C", bound="Crash")
 S = TypeVar("S", bound=msgspec.Struct)
 FINGERPRINT_BYTES = 8
 NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/outlast/runner/")
-_FRAME = re.compile(r'^[ |]*File "([^"\n]+)", line (\d+),? in ([^\n]+)$', re.MULTILINE)
-_PATH = re.compile(r'^[ |]*File "([^"\n]+)", line ', re.MULTILINE)
+_FRAME = r'(?m)^[ |]*File "([^"\n]+)", line (\d+),? in ([^\n]+)$'
+_PATH = r'(?m)^[ |]*File "([^"\n]+)", line '
 _TRACEBACK = "Traceback (most recent call last)"
 _FATAL, _CURRENT = "Fatal Python error", "Current thread "
 _ATTEMPT = " in outlast_attempt_"  # the frame that names an attempt (``runner.stacks``)
@@ -83,7 +83,7 @@ def charge_of(kind: CrashKind) -> Charge:
     return Charge.LOSS if kind in _LOSSES else Charge.FAILURE
 
 
-class Kept(NamedTuple):
+class Kept(msgspec.Struct, frozen=True):
     """How a field of a report is kept, where it differs from the defaults.
 
     Attributes:
@@ -283,9 +283,6 @@ def _edit_of(hint: Any, kept: Kept) -> Edit:
     raise TypeError(f"no rule says how {hint} is bounded and redacted in a report")
 
 
-_edits_of(Crash)  # a field whose type has no rule is refused at import, not at a death
-
-
 def fingerprint_of(task: str, outcome: str, crash: Crash | None) -> str:
     """Return 16 hexadecimal digits. ``outcome``: the word on the attempt's row."""
     told = ("", "") if crash is None else (crash.exception or "", find_place(crash) or "")
@@ -315,15 +312,15 @@ def find_line_of_death(crash: Crash | None) -> str | None:
 def own_stack(stacks: str) -> tuple[str, int]:
     """Return the stack of a death, less Outlast's frames, and the number of other threads."""
     own, ours, _ = _decisive_stack(stacks).partition(_ATTEMPT)
-    others = sum(bool(_FRAME.search(part)) for part in stacks.split("\n\n")) - bool(own)
+    others = sum(bool(re.search(_FRAME, part)) for part in stacks.split("\n\n")) - bool(own)
     return own.rpartition("\n")[0] if ours else own, others
 
 
 def _decisive_frame(crash: Crash) -> tuple[str, str, str] | None:
     if crash.traceback:
-        frames = _FRAME.findall(crash.traceback.rpartition(_TRACEBACK)[2])[::-1]
+        frames = re.findall(_FRAME, crash.traceback.rpartition(_TRACEBACK)[2])[::-1]
     else:
-        frames = _FRAME.findall(_decisive_stack(crash.stacks or ""))
+        frames = re.findall(_FRAME, _decisive_stack(crash.stacks or ""))
     return next((one for one in frames if _is_users(one[0])), frames[0] if frames else None)
 
 
@@ -334,10 +331,10 @@ def _short(path: str) -> str:
 def _decisive_stack(stacks: str) -> str:
     """Return the stack of the thread that received a fatal signal, if it runs the user's code; else
     the attempt's (the main thread gets a signal to the process, whichever thread caused it)."""
-    parts = [part for part in stacks.split("\n\n") if _FRAME.search(part)]
+    parts = [part for part in stacks.split("\n\n") if re.search(_FRAME, part)]
     met = [part for part in parts if part.startswith(_CURRENT)] if _FATAL in stacks else []
     ranked = [*met, *(part for part in parts if _ATTEMPT in part), *parts]
-    users = (part for part in ranked if any(map(_is_users, _PATH.findall(part))))
+    users = (part for part in ranked if any(map(_is_users, re.findall(_PATH, part))))
     return next(users, (ranked or [""])[0])
 
 

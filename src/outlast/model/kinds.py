@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, get_args
+
+import msgspec
 
 TIME, JSON = "time", "JSON"
 Time = Annotated[float, TIME]
@@ -20,7 +22,7 @@ def is_of(kind: Any, mark: Any) -> bool:
     )
 
 
-class Filter(NamedTuple):
+class Filter(msgspec.Struct, frozen=True):
     """What people may choose the rows of a list by. ``about``: the rows that it lets pass.
     ``value``: the word for its value: a ``NAME`` or ``ID`` has to be equal, a ``TEXT`` is searched
     for, ``N`` is a whole number, ``TIME`` a span of time. ``title``: its name on forms; "": they

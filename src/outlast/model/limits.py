@@ -48,7 +48,7 @@ _SECONDS = {
     for plural in ("", "s")
     if len(unit) > 1 or not plural  # ms are no minutes
 }
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*([a-z]+)")
+_RATE = r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*([a-z]+)"
 
 
 class Per(StrEnum):
@@ -79,13 +79,10 @@ class LimitSpec(
     ordered: bool = False
 
 
-_spec = msgspec.json.Decoder(LimitSpec).decode
-
-
 def spec_of(text: str | None) -> LimitSpec | None:
     """Return a limit's spec as it is stored; None if there is none or it cannot be read."""
     try:
-        return None if text is None else _spec(text)
+        return None if text is None else msgspec.json.decode(text, type=LimitSpec)
     except (msgspec.DecodeError, UnicodeError):
         return None
 
@@ -250,7 +247,7 @@ def limits_of(text: str | None) -> tuple[str, ...]:
 def parse_rate(rate: str) -> float:
     """Return the seconds between starts for ``"600/min"``, ``"5/s"`` or ``"100/15min"``;
     ConfigError for anything else."""
-    found = _RATE.fullmatch(rate.strip()) if isinstance(rate, str) else None
+    found = re.fullmatch(_RATE, rate.strip()) if isinstance(rate, str) else None
     unit = _SECONDS.get(found[3]) if found else None
     count = float(found[1]) if found else 0.0
     span = float(found[2] or 1) * (unit or 0.0) if found else 0.0

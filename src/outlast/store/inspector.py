@@ -52,7 +52,6 @@ from outlast.store.limits import (
 )
 from outlast.store.listing import find, find_ids
 from outlast.store.lockfile import directory_for, place_in
-from outlast.store.logs import LogRow, log_of
 from outlast.store.minutes import (
     EVERY_MINUTE,
     MINUTES_MAX,
@@ -120,6 +119,7 @@ from outlast.store.values import Migration, Wants
 
 if TYPE_CHECKING:
     from outlast.store.finding import Environment, NoWrites
+    from outlast.store.logs import LogRow
 
 T = TypeVar("T")
 
@@ -248,6 +248,8 @@ class Inspector(ABC):
 
     async def logs(self, job_id: int) -> list[LogRow]:
         """Return the kept lines of a job's attempts, in the order of their tokens."""
+        from outlast.store.logs import log_of
+
         rows = await self._rows("inspect", "logs", job_id=job_id)
         return [log_of(*row.values()) for row in rows]
 
@@ -396,7 +398,7 @@ class Inspector(ABC):
     async def workers(self) -> list[WorkerRow]:
         """Return all live workers, and the GONE_MAX that have gone last, by id."""
         rows = await self._bounded("inspect", "workers", gone_max=GONE_MAX)
-        locks = directory_for(self._file)
+        locks = directory_for(self._file) if rows else Path()
         return [_worker(row, locks) for row in rows]
 
     async def held(self, limit: int = HELD_MAX) -> list[Held]:

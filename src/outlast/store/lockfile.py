@@ -21,7 +21,6 @@ import fcntl
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
@@ -72,6 +71,8 @@ class LockFile:
     def create(cls, directory: Path, name: str) -> Self:
         """Make and lock a new file ``NAME-xxxxxxxx.lock``; make the directory if needed.
         ConfigError if no lock file can work; a worker can go on without one."""
+        import tempfile
+
         try:
             _prepare(directory)
             fd, path = tempfile.mkstemp(prefix=f"{_plain(name)}-", suffix=".lock", dir=directory)
@@ -241,6 +242,8 @@ def directory_for(file: Path | None) -> Path:
 def temporary_directory() -> Path:
     """Return the directory for temporary files; if none can be written (a read-only root, a full
     disk), the one that other workers have used before."""
+    import tempfile
+
     try:
         return Path(tempfile.gettempdir())  # finds out by writing a file
     except OSError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ from outlast.model.kinds import is_of
 from outlast.store.values import Given, NewJob
 
 
-class Column(NamedTuple):
+class Column(msgspec.Struct, frozen=True):
     """The name of a column, its type on PostgreSQL, and the attribute of a job that has its value
     (default: of the same name)."""
 

@@ -17,7 +17,7 @@ import msgspec
 ASKS_MAX = 10  # of one worker, in ASK_SECONDS
 ASK_SECONDS = 10.0
 _ROW_MAX = ASKS_MAX * 40  # characters of the requests on a row
-_ASK = re.compile(r"([0-9]{1,16}):([0-9]{1,18})", re.ASCII)
+_ASK = r"([0-9]{1,16}):([0-9]{1,18})"
 
 
 class StackAsk(NamedTuple):
@@ -42,7 +42,7 @@ def asks_of(text: str | None) -> list[StackAsk]:
     """Return the requests on a worker's row that can be read, the oldest first."""
     if not text or len(text) > _ROW_MAX:
         return []
-    found = (_ASK.fullmatch(part) for part in text.split())
+    found = (re.fullmatch(_ASK, part) for part in text.split())
     return [StackAsk(int(one[1]), int(one[2])) for one in found if one is not None][-ASKS_MAX:]
 
 

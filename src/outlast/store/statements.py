@@ -64,7 +64,12 @@ def statements(store: str, topic: str, adapt: Callable[[str], str] = str) -> dic
             f"Outlast's files are not in {_STORE}: it does not run packed into one file, such as a"
             " zip; PyInstaller needs --collect-data outlast"
         )
-    return {name: adapt(fill(_list(_fill_in(store, text)))) for name, text in read.items()}
+    return {name: adapt(_complete(store, text)) for name, text in read.items()}
+
+
+def _complete(store: str, text: str) -> str:
+    """Return a statement with the words and lists for which its braces stand."""
+    return fill(_list(_fill_in(store, text))) if "{" in text else text
 
 
 def _list(text: str) -> str:

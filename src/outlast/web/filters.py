@@ -8,11 +8,12 @@ from typing import Any
 
 from outlast.base.config import parse_seconds
 from outlast.base.text import shell_word
-from outlast.insight.filters import FILTERS, AskedJobs, JobChoice
+from outlast.insight.filters import AskedJobs, JobChoice, filters_of_jobs
 from outlast.model.kinds import Filter, is_of
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import ID_MAX, Visit
 
+FILTERS = filters_of_jobs()
 Taken = Mapping[str, Mapping[str, Filter]]
 """Parameter -> the filters in the URL for which it stands."""
 

@@ -13,8 +13,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from outlast.insight.availability import ASLEEP
+from outlast.insight.documents import why_document
 from outlast.insight.explanation import Explanation, JobDetails
-from outlast.insight.why import why, why_document
+from outlast.insight.why import why
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind

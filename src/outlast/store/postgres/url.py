@@ -75,7 +75,7 @@ _SYSTEM = (
     " sslmode=verify-full"
 )
 _SLASHES_OF_ROOT = 3  # of "postgresql://host/"
-_OPTION = re.compile(r"(?:-c\s*|--)([A-Za-z][\w.-]*)=((?:\\.|\S)*)")
+_OPTION = r"(?:-c\s*|--)([A-Za-z][\w.-]*)=((?:\\.|\S)*)"
 
 
 class ParsedUrl(msgspec.Struct, frozen=True):
@@ -152,7 +152,8 @@ def _find_misfit(given: Mapping[str, str]) -> str | None:
 
 
 def _read_options(parameters: Mapping[str, str]) -> dict[str, str]:
-    found = _OPTION.findall(parameters.get("options", ""))
+    options = parameters.get("options")
+    found = re.findall(_OPTION, options) if options else []
     return {name.replace("-", "_"): re.sub(r"\\(.)", r"\1", value) for name, value in found}
 
 

@@ -7,12 +7,19 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.documents import JOB, LOG, WHOLE_JOB, job_document, logs_document
+from outlast.insight.documents import (
+    JOB,
+    LOG,
+    WHOLE_JOB,
+    WHY,
+    job_document,
+    logs_document,
+    why_document,
+)
 from outlast.insight.explanation import JobDetails
 from outlast.insight.filters import AskedJobs
 from outlast.insight.queries import list_jobs, read_details
 from outlast.insight.resource import Document, document_type
-from outlast.insight.why import WHY, why_document
 from outlast.model.kinds import Filter
 from outlast.store.rows import StoredJob
 from outlast.web.access import Right
@@ -22,7 +29,7 @@ from outlast.web.jobs import BOUNDS
 from outlast.web.visit import ROWS, ROWS_MAX, Visit
 
 HEAD_MAX = 200  # characters of arguments in a list
-HEADS = BOUNDS._replace(text_max=HEAD_MAX + 1)
+HEADS = msgspec.structs.replace(BOUNDS, text_max=HEAD_MAX + 1)
 TEXT_MAX = 10_000_000  # characters of payloads in one document; longer ones have addresses
 Limit = Annotated[int, Filter(f"at most this many, {ROWS} unless told", "N", most=ROWS_MAX)]
 Before = Annotated[int | None, Filter("only smaller ids: next_before of the previous page", "N")]
