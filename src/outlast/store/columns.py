@@ -9,9 +9,10 @@ comparisons are safe.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -93,7 +94,8 @@ def struct_of(kind: type[S], row: Mapping[str, Any], **read: Any) -> S:
 
 @cache
 def _flags(kind: type[msgspec.Struct]) -> list[str]:
-    return [field.name for field in msgspec.structs.fields(kind) if field.type is bool]
+    annotations = (inspect.get_annotations(each) for each in kind.__mro__)
+    return [name for each in annotations for name, told in each.items() if told == "bool"]
 
 
 def pause_of(row: Sequence[Any]) -> Pause:
@@ -183,7 +185,7 @@ def _policy_or_none(text: str) -> Policy | None:
 
 
 _progress = msgspec.json.Decoder(Progress).decode
-_crash = msgspec.json.Decoder(Crash).decode
+_crash = partial(msgspec.json.decode, type=Crash)
 _stack = msgspec.json.Decoder(Stack).decode
 _names = lru_cache(maxsize=16)(msgspec.json.Decoder(list[str]).decode)  # alike on many rows
 _counts = msgspec.json.Decoder(Counts).decode
