@@ -16,6 +16,7 @@ part of a transaction. It builds the index of a large table while others write t
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -32,8 +33,8 @@ PROGRAM_VERSION = "0.1"
 
 _FILE = re.compile(r"migration_(\d{4})_(\w+)\.sql")
 _INCLUDE = re.compile(r"^\\ir (\S+)$", re.MULTILINE)
-_CONCURRENT = re.compile(r"\s*CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+) ON [^;]+;\s*")
-_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
+_CONCURRENT = r"\s*CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+) ON [^;]+;\s*"
+_COMMENT = r"(?m)^\s*--.*$"
 _COMPATIBLE_FROM = re.compile(r"^-- compatible_from: (\d+(?:\.\d+)*)$", re.MULTILINE)
 
 
@@ -83,22 +84,27 @@ def _expanded(folder: Path, file_name: str) -> str:
 
     def included(line: re.Match[str]) -> str:
         try:
-            return folder.joinpath(line[1]).read_text("utf-8")
+            return _text_of(folder, line[1])
         except FileNotFoundError:
             raise ValueError(f"{file_name} includes {line[1]}, and there is no such file") from None
 
-    return _INCLUDE.sub(included, folder.joinpath(file_name).read_text("utf-8"))
+    return _INCLUDE.sub(included, _text_of(folder, file_name))
 
 
-def step_of(file_name: str, text: str) -> Step:
-    """Return the step in a file. Line ends do not count towards the checksum."""
+def _text_of(folder: Path, name: str) -> str:
+    """Return a text, in which all lines end with a newline: of a hundred files at each start."""
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def step_of(file_name: str, sql: str) -> Step:
+    """Return the step in a file."""
     named = _FILE.fullmatch(file_name)
-    sql = text.replace("\r\n", "\n")
     compatible = _COMPATIBLE_FROM.search(sql)
     if named is None or compatible is None:
         raise ValueError(f"{file_name} is not a migration, or names no compatible_from")
-    code = _COMMENT.sub("", sql) if "CONCURRENTLY" in sql else ""
-    concurrent = _CONCURRENT.fullmatch(code)
+    code = re.sub(_COMMENT, "", sql) if "CONCURRENTLY" in sql else ""
+    concurrent = re.fullmatch(_CONCURRENT, code)
     if concurrent is None and "CONCURRENTLY" in code:
         raise ValueError(
             f"{file_name} has CONCURRENTLY among other statements: `CREATE INDEX CONCURRENTLY NAME"

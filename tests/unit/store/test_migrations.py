@@ -47,9 +47,13 @@ def test_version_ten_is_later_than_version_two(monkeypatch: pytest.MonkeyPatch) 
     check_usable([step], [applied(step, compatible_from="0.2")])
 
 
-def test_line_endings_do_not_change_the_checksum() -> None:
-    unix = step_of("migration_0001_a.sql", HEAD + "SELECT 1;\n")
-    dos = step_of("migration_0001_a.sql", (HEAD + "SELECT 1;\n").replace("\n", "\r\n"))
+def test_line_endings_do_not_change_the_checksum(tmp_path: Path) -> None:
+    found = []
+    for end in ("\n", "\r\n"):
+        text = (HEAD + "SELECT 1;\n").replace("\n", end)
+        (tmp_path / "migration_0001_a.sql").write_bytes(text.encode())
+        found.append(read(tmp_path))
+    unix, dos = found
     assert unix == dos
 
 
