@@ -368,16 +368,17 @@ class Connections:
         return _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind)
 
     async def close(self) -> None:
-        """Close idle connections: politely in this loop, abruptly in other loops. One in use
-        closes when it is given back."""
+        """Close idle connections: politely in this loop, abruptly in other loops and if they only
+        read. One in use closes when it is given back."""
         self.is_closed = True
         loop_pool = self.loop_pool()
         await loop_pool.in_use.close()
         for task in loop_pool.left:
             task.cancel()
         await asyncio.gather(*loop_pool.left, return_exceptions=True)
-        for connection in loop_pool.empty():
-            await _close(connection)
+        if not self.options.read_only:
+            for connection in loop_pool.empty():
+                await _close(connection)
         await asyncio.gather(*loop_pool.closing)
         self.drop()
 

@@ -39,7 +39,7 @@ SELECT current_setting('server_version_num')::integer AS version,
        current_setting('synchronous_standby_names') AS standby_names,
        (SELECT count(*) FROM pg_stat_replication) AS standbys,
        (SELECT extract(epoch FROM max(clock_timestamp() - a.query_start))::float8
-        FROM pg_stat_activity a WHERE a.wait_event = 'SyncRep') AS standby_wait,
+        FROM pg_stat_get_activity(NULL) a WHERE a.wait_event = 'SyncRep') AS standby_wait,
        ARRAY(SELECT s.slot_name::text FROM pg_replication_slots s
              WHERE NOT s.active AND (s.xmin IS NOT NULL OR s.catalog_xmin IS NOT NULL) ORDER BY 1) AS idle_slots,
        places.used AS connections, places.most AS connections_max, places.limited_by,
@@ -103,7 +103,7 @@ SELECT pg_is_in_recovery() AS standby,
        set_config('default_transaction_read_only', NULL, true) = 'on' AS read_only,
        date_part('epoch', pg_last_xact_replay_timestamp()) AS last,
        (SELECT extract(epoch FROM max(clock_timestamp() - a.query_start))::float8
-        FROM pg_stat_activity a WHERE a.wait_event = 'SyncRep') AS standby_wait,
+        FROM pg_stat_get_activity(NULL) a WHERE a.wait_event = 'SyncRep') AS standby_wait,
        date_part('epoch', clock_timestamp()) AS now
 
 -- name: last_beat
