@@ -15,7 +15,7 @@ from outlast.insight.stacks import ask_for_stack, find_unanswered, wait_for_stac
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
-from outlast.store.stacks import ASKS_MAX, Stack, StackAsk, asks_of, asks_text
+from outlast.store.stacks import REQUESTS_MAX, Stack, StackRequest, format_requests, read_requests
 from outlast.store.values import Claimed
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, ended, enqueued, job, row_of
@@ -27,15 +27,15 @@ HOUR = 3_600.0
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let requests count for an hour: no pause of the machine makes one old."""
-    monkeypatch.setattr("outlast.store.stacks.ASK_SECONDS", HOUR)
+    monkeypatch.setattr("outlast.store.stacks.REQUEST_SECONDS", HOUR)
 
 
-async def asks(hands: Hands) -> list[StackAsk]:
+async def asks(hands: Hands) -> list[StackRequest]:
     """Return what the worker hears with its next beat."""
     return (await hands.store.heartbeat(hands.me)).stacks
 
 
-def answer(ask: StackAsk, text: str = "a stack", line: str | None = None) -> Stack:
+def answer(ask: StackRequest, text: str = "a stack", line: str | None = None) -> Stack:
     return Stack(token=ask.token, asked=ask.number, text=text, line=line)
 
 
@@ -88,15 +88,15 @@ async def test_who_asks_twice_waits_for_the_same_answer_and_then_gets_a_new_one(
 
 
 async def test_a_worker_is_asked_for_a_few_at_a_time(store: Store, hands: Hands) -> None:
-    claims = await held(store, hands, ASKS_MAX + 3)
+    claims = await held(store, hands, REQUESTS_MAX + 3)
     done = await asyncio.gather(
         *(ask_for_stack(store, each.job_id, ADA) for each in claims), return_exceptions=True
     )
     refused = [each for each in done if isinstance(each, Refused)]
     assert len(refused) == 3
-    assert f"was asked for {ASKS_MAX} stacks" in str(refused[0])
+    assert f"was asked for {REQUESTS_MAX} stacks" in str(refused[0])
     heard = await asks(hands)
-    assert len({each.number for each in heard}) == len(heard) == ASKS_MAX
+    assert len({each.number for each in heard}) == len(heard) == REQUESTS_MAX
     for ask, each in zip(heard, claims, strict=False):  # answered ones count all the same
         await store.keep_stack(each.job_id, answer(ask))
     with pytest.raises(Refused):
@@ -107,9 +107,11 @@ async def test_old_requests_count_no_more(store: Store, store_url: str, hands: H
     (claimed,) = await held(store, hands)
     now = await store.inspector.now()
     for age in (2 * HOUR, -2 * HOUR):  # its clock was set back meanwhile
-        old = [StackAsk(int((now - age) * 1000) + n, claimed.token) for n in range(ASKS_MAX)]
+        old = [
+            StackRequest(int((now - age) * 1000) + n, claimed.token) for n in range(REQUESTS_MAX)
+        ]
         async with raw(store_url) as file:
-            await file.run(f"UPDATE outlast_workers SET stacks = '{asks_text(old)}'")
+            await file.run(f"UPDATE outlast_workers SET stacks = '{format_requests(old)}'")
         asked = await ask_for_stack(store, claimed.job_id, ADA)
         assert asked.is_new
         assert asked.ask.number > max(old).number
@@ -190,4 +192,4 @@ async def test_what_another_program_wrote_asks_for_nothing(
             row = await row_of(store, claimed.job_id)
             assert (row.stack, row.malformed) == (None, "stack")
             assert find_unanswered(row, asked.worker) is None
-    assert asks_of(None) == asks_of("") == []
+    assert read_requests(None) == read_requests("") == []

@@ -19,16 +19,22 @@ from outlast.insight.queries import read_workers
 from outlast.insight.sentences import describe_gone
 from outlast.model.job import State
 from outlast.store.rows import StoredJob, WorkerRow
-from outlast.store.stacks import ASKS_MAX, StackAsk, asks_of, asks_text, standing
+from outlast.store.stacks import (
+    REQUESTS_MAX,
+    StackRequest,
+    find_valid,
+    format_requests,
+    read_requests,
+)
 
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
 
 WAIT_SECONDS = 10.0  # for an answer, by default
 LOOK_SECONDS = 0.1  # between two checks for the answer
-TRIES = 3 * ASKS_MAX  # each request that others make of the worker meanwhile fails one try
+TRIES = 3 * REQUESTS_MAX  # each request that others make of the worker meanwhile fails one try
 VERB = "stack"  # in the record
-BUSY = f"was asked for {ASKS_MAX} stacks in the last seconds: ask again in ten seconds"
+BUSY = f"was asked for {REQUESTS_MAX} stacks in the last seconds: ask again in ten seconds"
 
 
 class AskedStack(msgspec.Struct, frozen=True):
@@ -36,7 +42,7 @@ class AskedStack(msgspec.Struct, frozen=True):
     was made just now; else an earlier request was still open."""
 
     job_id: int
-    ask: StackAsk
+    ask: StackRequest
     worker: WorkerRow
     is_new: bool = True
 
@@ -57,34 +63,34 @@ async def ask_for_stack(
         now = await store.inspector.now()
         if (waiting := find_waiting(row, mine, now)) is not None:
             return AskedStack(job_id, waiting, mine, is_new=False)
-        asks = standing(asks_of(mine.stacks), now)
-        if len(asks) >= ASKS_MAX:
+        requests = find_valid(read_requests(mine.stacks), now)
+        if len(requests) >= REQUESTS_MAX:
             break
-        ask = StackAsk(_next_number(row, mine, now), row.token or 0)
-        seen, then = mine.stacks or "", asks_text([*asks, ask])
+        ask = StackRequest(_next_number(row, mine, now), row.token or 0)
+        seen, then = mine.stacks or "", format_requests([*requests, ask])
         if await store.ask_stack(row.id, ask.token, seen=seen, then=then, record=record):
             return AskedStack(job_id, ask, mine)
     raise Refused(f"job {job_id}: its worker {BUSY}")
 
 
-def find_waiting(row: StoredJob, mine: WorkerRow, now: float) -> StackAsk | None:
+def find_waiting(row: StoredJob, mine: WorkerRow, now: float) -> StackRequest | None:
     """Return the last unanswered request for the attempt, if it is still valid."""
     last = find_unanswered(row, mine)
-    return last if last is not None and standing([last], now) else None
+    return last if last is not None and find_valid([last], now) else None
 
 
-def find_unanswered(row: StoredJob, mine: WorkerRow) -> StackAsk | None:
+def find_unanswered(row: StoredJob, mine: WorkerRow) -> StackRequest | None:
     """Return the last unanswered request for the attempt, however old."""
     answered = 0 if row.stack is None else row.stack.asked
-    asks = asks_of(mine.stacks)
+    requests = read_requests(mine.stacks)
     return max(
-        (ask for ask in asks if ask.token == row.token and ask.number > answered), default=None
+        (ask for ask in requests if ask.token == row.token and ask.number > answered), default=None
     )
 
 
 def _next_number(row: StoredJob, mine: WorkerRow, now: float) -> int:
     """Return a number above all requests on the worker's row, and above the last answer."""
-    known = [ask.number for ask in asks_of(mine.stacks)]
+    known = [ask.number for ask in read_requests(mine.stacks)]
     known += [] if row.stack is None else [row.stack.asked]
     return max([int(now * 1000), *(number + 1 for number in known)])
 

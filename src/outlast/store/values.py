@@ -16,7 +16,7 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import DeathCause, Sign
 from outlast.model.pause import PauseKind
-from outlast.store.stacks import StackAsk
+from outlast.store.stacks import StackRequest
 
 TRIP_BYTES = 1024 * 1024  # of arguments and checkpoints in one reply, unless a request allows more
 EVENTS_SECONDS = 30 * 86_400.0  # after which an event is deleted, if no unfinished job needs it
@@ -432,7 +432,7 @@ class Beat(msgspec.Struct, frozen=True):
     renewed: bool
     cancels: list[tuple[int, int]] = []
     drain: bool = False
-    stacks: list[StackAsk] = []
+    stacks: list[StackRequest] = []
     peek: Peek | None = None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.store.protocol import NoPresence
-from outlast.store.stacks import StackAsk
+from outlast.store.stacks import StackRequest
 from outlast.store.values import Beat, ClaimRequest, Peek, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.claims.pacing import GATHER_SECONDS
 from outlast.worker.lease.presence import PresenceKeeper
@@ -212,7 +212,7 @@ async def test_a_worker_that_is_asked_where_a_job_is_beats_at_once(
 
 async def test_what_a_beat_asks_for_is_shown_by_a_duty(stage):
     stage.in_flight.claim([claimed(1)])
-    beat = Beat(renewed=True, stacks=[StackAsk(5, 1)])
+    beat = Beat(renewed=True, stacks=[StackRequest(5, 1)])
     stage.worker._take_beat(stage.clock.boot(), stage.worker.me, beat)
     assert stage.worker.services["stacks"].duty.nudge.is_given
     await stage.worker.services["stacks"].duty.run_once()

@@ -27,7 +27,7 @@ from outlast.store.postgres.statements import (
 )
 from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
-from outlast.store.stacks import asks_of
+from outlast.store.stacks import read_requests
 from outlast.store.statements import statements
 from outlast.store.values import (
     Beat,
@@ -146,7 +146,7 @@ class WorkerVerbs(PostgresExchange):
             return Beat(renewed=False)
         cancels = _cancels_of(row["cancels"] or "[]")
         peek = None if row["drawn"] is None else _peek_of(row)
-        return Beat(True, cancels, row["drain"], asks_of(row["stacks"]), peek)
+        return Beat(True, cancels, row["drain"], read_requests(row["stacks"]), peek)
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
         which = (me.worker_id, me.epoch, array_text(held))

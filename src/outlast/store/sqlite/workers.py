@@ -28,7 +28,7 @@ from outlast.store.sqlite.inspector import fetch
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.schedules import next_tick_in
 from outlast.store.sqlite.statements import statements
-from outlast.store.stacks import asks_of
+from outlast.store.stacks import read_requests
 from outlast.store.statements import Row
 from outlast.store.values import (
     Beat,
@@ -163,7 +163,7 @@ def beat_by_file(
 
 
 def _renewed(cursor: Cursor, me: WorkerRef, drain: int, stacks: str | None) -> Beat:
-    return Beat(True, cancels_of(cursor, me.worker_id), bool(drain), asks_of(stacks))
+    return Beat(True, cancels_of(cursor, me.worker_id), bool(drain), read_requests(stacks))
 
 
 def _beaten(lock: LockFile, above: int = 0) -> bool:

@@ -13,7 +13,7 @@ from outlast.base.clock import Clock
 from outlast.model.crash import TEXT_MAX, clean
 from outlast.runner.stacks import line_of
 from outlast.store.protocol import Store
-from outlast.store.stacks import Stack, StackAsk
+from outlast.store.stacks import Stack, StackRequest
 from outlast.store.values import Claimed
 from outlast.worker.base import Pool
 from outlast.worker.claims.in_flight import InFlight
@@ -33,15 +33,15 @@ class StackShower:
         self._control = pool.control
         self.nudge = Nudge()
         self._clock = clock
-        self._taken: frozenset[StackAsk] = frozenset()  # those on the row
+        self._taken: frozenset[StackRequest] = frozenset()  # those on the row
         self._asked: dict[int, int] = {}  # token -> the number of the last request
 
-    def take(self, asks: Sequence[StackAsk]) -> None:
+    def take(self, requests: Sequence[StackRequest]) -> None:
         """Take the requests that a beat has brought: all on the row, answered or not."""
-        if not (asks or self._taken):
+        if not (requests or self._taken):
             return
-        new = [ask for ask in asks if ask not in self._taken]
-        self._taken = frozenset(asks)
+        new = [ask for ask in requests if ask not in self._taken]
+        self._taken = frozenset(requests)
         self._asked |= {ask.token: ask.number for ask in new}
         if new:
             self.nudge.give()
