@@ -281,8 +281,8 @@ def _seconds(span: float | timedelta, most: float = _SPAN_MAX) -> float:
     seconds = span.total_seconds() if isinstance(span, timedelta) else float(span)
     if not 0 <= seconds <= most:
         raise UsageError(
-            f"a job waits for seconds from 0 to {most:.0f}, not {seconds:g}; of a time, such as"
-            " that of X-RateLimit-Reset, take the current time away, and at least 0: max(0, …)"
+            f"a job can wait for 0 to {most:.0f} seconds, not {seconds:g}; from a point in time,"
+            " such as X-RateLimit-Reset, subtract the current time: max(0, reset - time.time())"
         )
     return seconds
 
@@ -311,7 +311,7 @@ class ItemErrors(Verdict):
         for place, error in errors.items():
             if type(place) is not int or place < 0 or not isinstance(error, BaseException):
                 raise UsageError(
-                    "ItemErrors takes the exception of each item that failed, by its place, such as"
+                    "ItemErrors takes the exceptions of items that failed, by index, such as"
                     " {3: ValueError('no such page')}"
                 )
         self.errors, self.results = dict(errors), results

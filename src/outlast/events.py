@@ -248,10 +248,10 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "transaction_left_open": Event(
-        "An attempt has ended, but its runner still holds a transaction open, and so the row of the"
-        " job locked (after `complete_in`): the runner is killed. Or a runner keeps the whole"
-        " SQLite file locked, while an attempt in it has ended or saves: it is killed if it is"
-        " empty, with attempts after a minute.",
+        "An attempt has ended, but a transaction that its runner left open (after `complete_in`)"
+        " keeps the job's row locked: the runner is killed. Or a runner keeps the whole SQLite file"
+        " locked, while an attempt in it has ended or saves: it is killed at once if no attempt"
+        " runs in it, and after a minute otherwise.",
         ("job_id", "token", "pid", "seconds"),
         "warning",
     ),

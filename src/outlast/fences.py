@@ -1,8 +1,8 @@
 """Keys and fences for effects outside the database of the store.
 
 A *key* is the same in each attempt of a job: a service that remembers it does the work once, and
-answers repeats as before. A *fence* is the token of the attempt: who remembers the largest one, and
-refuses smaller ones, is safe from an attempt that has lost its lease and does not know.
+answers repeats as before. A *fence* is the token of the attempt: a service that remembers the
+largest token, and refuses smaller ones, is safe from an attempt that has lost its lease unawares.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MARKS = {"?": ("?", "?"), "%s": ("%s", "%s"), "$1": ("$1", "$2")}
 
 def make_key(step: str = "") -> str:
     """Return a key for a step of the running job, a text of 36 characters: the same in each attempt
-    of the job, and no other job's, of this store or another one. NotInAttempt outside an attempt.
+    of the job, and used by no other job, in any store. NotInAttempt outside an attempt.
 
     Args:
         step: what the key is for, if the job has several effects.
@@ -43,11 +43,11 @@ def make_headers(step: str = "") -> dict[str, str]:
 
 
 def guard_put(head: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return arguments for ``put_object`` of an S3 client (boto3, aioboto3), with which the object
-    is written only if it is still as it was read, and keeps the attempt's token.
+    """Return arguments for ``put_object`` of an S3 client (boto3, aioboto3): it then writes the
+    object only if it has not changed since it was read, and stores the attempt's token with it.
 
-    Where another one has written meanwhile, S3 answers 412 (PreconditionFailed): read the head
-    again, and repeat.
+    If another client has written the object meanwhile, S3 answers 412 (PreconditionFailed): read
+    the head again, and repeat.
 
     Args:
         head: the answer of ``head_object`` or ``get_object``; None: there is no such object.
@@ -68,8 +68,9 @@ def guard_sql(resource: str, mark: str = "?") -> tuple[str, tuple[str, int]]:
     resource: execute it first in your transaction, in whichever SQLite or PostgreSQL database holds
     the resource, and hand the row that it returns to ``check_row``.
 
-    It keeps the token in the table ``fences``, which ``FENCES_TABLE`` makes, and returns a row
-    unless a later attempt was there. The row stays locked until your transaction ends.
+    The statement stores the token in the table ``fences``, which ``FENCES_TABLE`` creates, and
+    returns a row unless a later attempt has stored its own. The row stays locked until your
+    transaction ends.
 
     Args:
         resource: the thing written to, such as ``"invoice 7"``.
@@ -79,7 +80,7 @@ def guard_sql(resource: str, mark: str = "?") -> tuple[str, tuple[str, int]]:
     Raises UsageError for another mark; NotInAttempt outside an attempt.
     """
     if mark not in _MARKS:
-        raise UsageError(f"mark is one of {', '.join(_MARKS)}, not {mark!r}")
+        raise UsageError(f"mark must be one of {', '.join(_MARKS)}, not {mark!r}")
     first, second = _MARKS[mark]
     statement = (
         f"INSERT INTO fences AS held (resource, token) VALUES ({first}, {second})"  # noqa: S608
@@ -90,7 +91,7 @@ def guard_sql(resource: str, mark: str = "?") -> tuple[str, tuple[str, int]]:
 
 
 def check_row(row: object) -> None:
-    """Raise LostLease for None: the statement of ``guard_sql`` has returned no row. Let it leave
-    your transaction, so that that is rolled back."""
+    """Raise LostLease if ``row`` is None: the statement of ``guard_sql`` returned no row. Let the
+    error pass through your transaction, so that it is rolled back."""
     if row is None:
         raise LostLease("a later attempt has written to this resource")

@@ -24,8 +24,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the probe, and the worker's address; exit with WRONG_USE if there is none."""
     parser = argparse.ArgumentParser(
         prog="python -m outlast.probe",
-        description="Ask the worker that was started with --probe-port how it is.",
-        epilog="exit codes: 0 it is well, 1 it says that it is not, 2 wrong usage, 3 no answer",
+        description="Ask a worker that was started with --probe-port about its health.",
+        epilog="exit codes: 0 healthy, 1 not healthy, 2 wrong usage, 3 no answer",
         allow_abbrev=False,
     )
     add = parser.add_argument

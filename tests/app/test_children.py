@@ -227,7 +227,7 @@ async def test_a_job_that_spawns_its_own_key_is_told_so(app: outlast.App) -> Non
 
     job = await parent.using(key="one").enqueue()
     async with app.worker():
-        with pytest.raises(JobFailed, match=r"UsageError: .* its own key"):
+        with pytest.raises(JobFailed, match=r"UsageError: .* cannot spawn itself"):
             await job.result(DEADLINE)
 
 
@@ -323,7 +323,7 @@ async def test_misuse_says_what_to_do(app: outlast.App) -> None:
         "work that this attempt has spawned",
         "work that this attempt has spawned",
         "cannot wait for it",
-        "a child is made once",
+        "makes each child once",
     ]
     for needle, text in zip([*needles, "there is no job", "an earlier spawn"], raised, strict=True):
         assert needle in text

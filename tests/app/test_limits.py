@@ -223,5 +223,5 @@ async def test_a_call_without_a_worker_spends_nothing(app: outlast.App) -> None:
 @each_case("after", [-1, float("nan"), 1_764_000_000, timedelta(days=32)])
 def test_a_throttle_of_an_odd_length_is_refused_where_it_is_raised(after: Any) -> None:
     """Such as the time in X-RateLimit-Reset: all workers would wait for decades."""
-    with pytest.raises(outlast.UsageError, match="take the current time away"):
+    with pytest.raises(outlast.UsageError, match="subtract the current time"):
         raise outlast.Throttled("api", after=after)

@@ -178,4 +178,4 @@ def test_a_marked_test_crashes_the_call_that_it_returns(tmp_path: Path) -> None:
     told = blocks_of("crashes.md", "what crash-test says", "").splitlines()
     assert [line for line in told if line not in done.stdout.splitlines()] == []
     assert "runs in a process of its own: write a function without fixtures" in done.stdout
-    assert "test_returns_nothing has to return task.call(" in done.stdout
+    assert "test_returns_nothing must return task.call(" in done.stdout

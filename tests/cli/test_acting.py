@@ -19,7 +19,7 @@ def test_cancel_ends_queued_jobs_and_asks_running_ones(filled: Filled) -> None:
 
 def test_cancel_does_what_it_can_and_names_the_jobs_that_it_cannot_cancel(rows: Filled) -> None:
     said = rows("cancel", rows.ids["queued"], rows.ids["completed"], 999)
-    said.refused(1, f"job {rows.ids['completed']} has ended already", "there is no job 999 in ")
+    said.refused(1, f"job {rows.ids['completed']} has already ended", "there is no job 999 in ")
     assert said.out == f"job {rows.ids['queued']} cancelled\n"
 
 

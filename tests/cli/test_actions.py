@@ -53,5 +53,5 @@ def test_an_act_on_many_jobs_is_stopped_by_its_number(rows: Filled) -> None:
     assert "running: nothing yet" in rows("actions").out
     assert rows("actions", "stop", action_id).code == 0
     said = rows("actions", "stop", action_id)
-    said.refused(1, f"action {action_id} has ended already: see `outlast actions`")
+    said.refused(1, f"action {action_id} has already ended: see `outlast actions`")
     assert "stopped: nothing yet" in rows("actions").out

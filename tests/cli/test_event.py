@@ -25,7 +25,7 @@ def test_a_person_approves(outlast: Outlast, store_url: str) -> None:
     said = outlast("why", job_id, "--url", store_url).out
     assert f"It waits for the event '{NAME}'" in said
     outlast("event", NAME, "nope", "--url", store_url).refused(
-        2, "'nope' is not JSON", "a text needs JSON's quotes, too: '\"nope\"'"
+        2, "'nope' is not JSON", "a text needs JSON quotes as well: '\"nope\"'"
     )
     wrong = outlast("event", NAME, '{"by": ada}', "--url", store_url)
     assert (wrong.code, "a text needs" in wrong.err) == (2, False)  # no text was meant

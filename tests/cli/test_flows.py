@@ -37,7 +37,7 @@ def test_a_flow_is_listed_shown_retried_and_cancelled(flow: Outlast) -> None:
     assert flow("flow", "retry", "2").out == "1 job requeued\n"
     assert flow("flow", "cancel", "1", "--dry-run").out.startswith("3 jobs would be cancelled")
     assert flow("flow", "cancel", "1").out == "3 jobs cancelled\n"
-    assert "has ended already" in flow("flow", "cancel", "1").out
+    assert "has already ended" in flow("flow", "cancel", "1").out
     assert "a retry would change nothing" in flow("flow", "retry", "1").out
     assert [one["verb"] for one in flow("actions", "--json").json()["actions"]] == [
         "cancel",

@@ -9,7 +9,7 @@ from tests.cli.conftest import Filled, Outlast
 def test_what_is_paused_is_listed_and_explained_until_it_is_resumed(rows: Filled) -> None:
     said = rows("pause", "queue", "default", "--reason", "it burns", "--by", "ada",
                    "--wait", "0")  # fmt: skip
-    said.refused(1, "the queue 'default' is paused, but 1 worker did not acknowledge it yet: ")
+    said.refused(1, "the queue 'default' is paused, but 1 worker has not acknowledged it yet: ")
     document = rows("pauses", "--json").json()
     (one,) = document["pauses"]
     shown = {name: one[name] for name in ("kind", "name", "paused_by", "reason", "stop")}
@@ -23,7 +23,7 @@ def test_what_is_paused_is_listed_and_explained_until_it_is_resumed(rows: Filled
     assert len(one["unacknowledged"]) == 1
     listed = rows("pauses").out
     assert "The queue 'default' has been paused for" in listed
-    assert "by ada: it burns. But 1 worker did not acknowledge it yet" in listed
+    assert "by ada: it burns. But 1 worker has not acknowledged it yet" in listed
     assert "-> outlast resume queue default" in listed
     assert rows.job(rows.ids["queued"])["phase"] == "paused"
     assert "The queue 'default' has been paused" in rows("job", rows.ids["queued"]).out

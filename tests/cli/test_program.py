@@ -92,7 +92,7 @@ def test_a_folder_that_was_deleted_is_named(
     with contextlib.chdir(gone):
         gone.rmdir()
         assert main(words) == WRONG_USAGE
-    assert "the folder that this runs in was deleted" in capfd.readouterr().err
+    assert "the current directory was deleted" in capfd.readouterr().err
 
 
 def test_another_error_in_a_deleted_folder_is_told_as_it_is(
@@ -153,14 +153,14 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
         (["workers", "drain", "web", "--url", ""], ["'' is not the URL of a store"]),
         (["workers", "drain"], ["name the workers to drain, or give --all"]),
         (["workers", "drain", "web", "--all"], ["name the workers to drain, or give --all"]),
-        (["workers", "--all", "drain", "web"], ["leave out the options of the list"]),
+        (["workers", "--all", "drain", "web"], ["belong to the list: leave them out"]),
         (["worker"], ["MODULE:APP", "--shell"]),
-        (["worker", "--shell", "--reload"], ["--reload is for an application"]),
+        (["worker", "--shell", "--reload"], ["--reload needs an application"]),
         (["worker", "shop:app", "--max-jobs", "3"], ["--max-jobs", "--until-empty"]),
         (["worker", "a:b", "--until-empty", "--max-jobs", "0"], ["--max-jobs", "--until-empty"]),
         (["pause", "everything"], ["write queue, task, tenant or all, then its name"]),
         (["pause", "queue"], ["which queue? Give its name"]),
-        (["pause", "all", "mail"], ["all has no name: it is every queue"]),
+        (["pause", "all", "mail"], ["all takes no name: it stands for every queue"]),
         (["pause", "queue", ""], ["write a text of at least one character"]),
         (["pause", "all", "--wait", "soon"], ["soon"]),
         (["dead", "requeue", "17", "--dry-run"], ["--dry-run needs a filter"]),

@@ -190,7 +190,7 @@ def test_commands_share_a_limit(outlast: Outlast, folder: Path, store_url: str) 
     assert permit["key"] == "a b"
 
     again = outlast("run", "--limit", "encode=2", "true", **at)
-    again.refused(2, "is declared already: 1 at once", "`outlast limits set encode --running N`")
+    again.refused(2, "is already declared: 1 at once", "`outlast limits set encode --running N`")
     outlast("run", "--limit", "decode", "true", **at).refused(1, "there is no limit 'decode'")
     outlast("run", "--limit", "host", "true", **at).refused(2, "'host', a limit per limit_key")
     outlast("run", "--limit", "encode=1", "--limit", "encode", "true", **at).refused(2, "twice")

@@ -106,7 +106,7 @@ def test_a_schedule_is_deleted_unless_code_declares_it(outlast: Outlast, url: st
     asyncio.run(aged(url, 120.0))
     asyncio.run(let_sleep(url, "coded"))
     shown = outlast("schedules", "show", "coded", "--url", url).out
-    assert "it fires once a worker with it is started" in shown
+    assert "it fires once a worker with that code starts" in shown
 
 
 def test_an_unknown_schedule_is_not_so(outlast: Outlast, url: str) -> None:
@@ -120,7 +120,7 @@ def test_wrong_times_and_misplaced_options_are_refused(outlast: Outlast, url: st
     wrong = outlast("schedules", "backfill", "poll", "--from", "soon", "--to", "x", "--url", url)
     wrong.refused(2, "--from takes a time such as 2026-03-01")
     misplaced = outlast("schedules", "--json", "show", "poll", "--url", url)
-    misplaced.refused(2, "leave out the options of the list, or show")
+    misplaced.refused(2, "the options before show belong to the list: leave them out, or show")
     years = ("--from", "2020-01-01", "--to", "2026-01-01", "--url", url)
     outlast("schedules", "backfill", "poll", *years).refused(2, "more than 10000 ticks")
 

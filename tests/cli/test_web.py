@@ -113,7 +113,7 @@ def test_dev_names_all_that_is_missing_at_once(
     for library in missing:
         monkeypatch.setitem(sys.modules, library, None)
     assert main(["dev", "jobs:app", *options]) == 2
-    assert capsys.readouterr().err == f"outlast: outlast dev needs more: {says}\n"
+    assert capsys.readouterr().err == f"outlast: outlast dev needs extras: {says}\n"
 
 
 OF_PROJECT = "from outlast.cli import main; raise SystemExit(main(program='manage.py outlast'))"

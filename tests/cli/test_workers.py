@@ -107,7 +107,7 @@ def test_draining_a_gone_or_unknown_worker_is_refused_and_asks_none(
     outlast: Outlast, sqlite_url: str
 ) -> None:
     asyncio.run(with_store(sqlite_url, "web", "old", gone=WorkerStatus.STOPPED))
-    for name, words in [("old", "has ended already: it is stopped"), ("new", "no worker new")]:
+    for name, words in [("old", "has already ended: it is stopped"), ("new", "no worker new")]:
         outlast("workers", "drain", "web", name, "--url", sqlite_url).refused(1, words)
     assert asked(outlast, sqlite_url) == []
 

@@ -186,7 +186,7 @@ async def test_more_than_expected_is_refused(store: Store, hands: Hands) -> None
     await deaths(store, hands, 3)
     seen = await preview(store, Verb.DISCARD, ALL)
     fewer = msgspec.structs.replace(seen, count=2)
-    with pytest.raises(MoreThanExpected, match="3 jobs match, and 2 were expected"):
+    with pytest.raises(MoreThanExpected, match="3 jobs match, but 2 were expected"):
         await begin(store, fewer, ADA)
     assert await store.inspector.actions() == []
 

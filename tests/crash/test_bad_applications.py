@@ -52,7 +52,7 @@ BROKEN = {
     ),
     "threads_are_greenlets": (
         "from gevent import monkey; monkey.patch_all()\nimport outlast\napp = outlast.App()",
-        "gevent's monkey.patch_all() has made greenlets of Python's threads",
+        "gevent's monkey.patch_all() has turned Python's threads into greenlets",
     ),
     "leaves_a_thread": (f"{LIFE_WITH_A_THREAD} 1 / 0", "ZeroDivisionError"),
 }

@@ -143,7 +143,7 @@ def test_a_worker_that_ends_by_itself_ends_the_demo_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("keep", "word"),
     [
-        ("file", "--keep file: it is there already; name a new folder"),
+        ("file", "--keep file: it already exists; name a new folder"),
         ("file/below", "--keep file/below: Not a directory"),
     ],
 )

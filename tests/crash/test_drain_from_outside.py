@@ -41,4 +41,4 @@ async def test_a_drained_worker_finishes_running_jobs_claims_no_more_and_ends(st
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
     assert (await stage.job(waiting)).state is State.QUEUED
     code, said = await outlast(stage, "workers", "drain", "leaver")
-    assert (code, "has ended already: it is stopped" in said) == (1, True)
+    assert (code, "has already ended: it is stopped" in said) == (1, True)

@@ -115,7 +115,7 @@ async def test_a_kill_by_the_oom_killer_is_reported_with_its_evidence(
     assert (closed.outcome, closed.charge) == ("out_of_memory", "failure")
     assert crash.kind is CrashKind.OUT_OF_MEMORY
     assert crash.signal == "SIGKILL"
-    assert "want of memory" in crash.message
+    assert "for lack of memory" in crash.message
     seen = crash.memory
     assert seen is not None
     assert (seen.source, seen.cgroup, seen.limit_bytes) == ("cgroup", str(cgroup), LIMIT)

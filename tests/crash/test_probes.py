@@ -72,7 +72,7 @@ async def test_while_the_database_is_away_a_worker_lives_and_is_not_ready(
         await pg_stage.until(is_ready, "a worker that is ready")
         proxy.hold()
         await pg_stage.until(is_not_ready, "a worker that is not ready")
-        assert "its lease is not trusted: no beat" in (await one.ask("readyz"))[1]
+        assert "its lease is not trusted: no heartbeat" in (await one.ask("readyz"))[1]
         for _ in range(round(AWAY_SECONDS / BEAT)):
             lives.append(await one.ask("livez"))
             assert await is_not_ready()

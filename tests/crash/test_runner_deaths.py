@@ -129,7 +129,7 @@ async def test_a_task_that_ends_the_loop_of_its_runner_charges_no_neighbour(
     last = (await sqlite_stage.attempts(culprit))[-1]
     assert (last.outcome, last.charge) == ("exited", "failure")
     assert last.crash is not None
-    assert any("ended the event loop" in line for line in last.crash.output)
+    assert any("stopped the event loop" in line for line in last.crash.output)
 
 
 async def test_a_job_claimed_before_a_death_is_noticed_is_not_charged(

@@ -19,7 +19,7 @@ class SimWakeup:
     async def start(self, on_wake: Callable[[str], None]) -> None:
         """Listen."""
         self._on_wake = on_wake
-        self.health.note_well()
+        self.health.note_ready()
         self.owner.world.listeners.append(self)
 
     async def close(self) -> None:

@@ -167,7 +167,7 @@ async def test_a_read_only_file_is_reported(path: Path, url: str) -> None:
         ("sqlite:///", "names no file"),
         ("sqlite:////", "names no file"),
         ("sqlite:///\ud8ff", "names no file"),
-        ("sqlite:///~no-such-user/x.db", "names no home directory"),
+        ("sqlite:///~no-such-user/x.db", "names the home of a user who does not exist"),
         ("sqlite:///a.db?cache=shared", "unsafe_filesystem=1"),
         ("mysql://h/d", "write sqlite:///jobs.db"),
         ("jobs.db", "write sqlite:///jobs.db"),

@@ -153,7 +153,7 @@ SPANS: tuple[Callable[[Any], object], ...] = (
 def test_a_verdict_takes_only_spans_that_a_job_can_wait(
     make: Callable[[Any], object], span: Any
 ) -> None:
-    with pytest.raises(outlast.UsageError, match="seconds from 0 to"):
+    with pytest.raises(outlast.UsageError, match="a job can wait for 0 to"):
         make(span)
 
 

@@ -136,7 +136,7 @@ def test_help_names_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == FINE
     told = capsys.readouterr().out
     assert "--timeout SECONDS" in told
-    assert "exit codes: 0 it is well" in told
+    assert "exit codes: 0 healthy" in told
 
 
 def test_it_imports_little() -> None:

@@ -166,7 +166,7 @@ async def test_acts_on_a_job_are_done_once_and_recorded(store: Store) -> None:
         answer = await send(page, f"/jobs/{number}/cancel", token=0, reason="it hangs")
         assert answer.json() == {"schema": 1, "id": number, "answer": "cancelled"}
         again = await send(page, f"/jobs/{number}/cancel")
-        await refused(again, 409, "has ended already")
+        await refused(again, 409, "has already ended")
         row = await only(store)
         told = (row.actor, row.verb, row.job_id, row.reason, row.counts)
         assert told == ("ada", "cancel", number, "it hangs", {"cancelled": 1})
@@ -239,7 +239,7 @@ async def test_a_bulk_action_is_previewed_and_then_done(store: Store) -> None:
         assert await store.inspector.actions() == []
         shown = {name: seen[name] for name in ("up_to_id", "as_of")}
         fewer = await send(page, "/bulk", **asked, **shown, expected=4)
-        await refused(fewer, 409, "5 jobs match, and 4 were expected")
+        await refused(fewer, 409, "5 jobs match, but 4 were expected")
         await refused(await send(page, "/bulk", **asked, expected=5), 400, "as the preview")
         begun = await send(page, "/bulk", **asked, **shown, expected=5, reason="mended")
         assert begun.status_code == 202

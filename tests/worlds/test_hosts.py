@@ -541,7 +541,7 @@ def test_doctor_tells_the_role_of_each_host(pair: Pair, outlast: Outlast) -> Non
     told = " ".join(said.out.split())
     assert f"{pair.standby_host} is a standby" in told
     assert f"{pair.primary_host} is the primary" in told
-    assert f"{gone} gives no session: " in told
+    assert f"{gone} accepts no session: " in told
     assert "target_session_attrs=primary" in told
 
 

@@ -168,7 +168,7 @@ async def test_the_only_place_goes_to_what_runs_jobs(
     server.sql("ALTER ROLE odd CONNECTION LIMIT 1")
     await store.drop_connections()
     await eventually(works, 20.0)
-    with pytest.raises(ConnectionError, match="too few places"):
+    with pytest.raises(ConnectionError, match="too few connections"):
         await spare.connect_spare(url, StoreOptions())
     await wakeup.close()
     await presence.release()

@@ -46,8 +46,7 @@ def absolute(path: str | Path) -> Path:
         return Path(os.path.abspath(path))
     except FileNotFoundError:
         raise ConfigError(
-            "the folder that this runs in was deleted: change to another one, or write absolute"
-            " paths"
+            "the current directory was deleted: change to another one, or write absolute paths"
         ) from None
 
 
@@ -73,7 +72,7 @@ def check_name(what: str, name: object) -> str:
         or _NOT_IN_KEYS.search(name)
     ):
         raise ConfigError(
-            f"{what} must be a text of 1 to {NAME_MAX} characters without blanks and commas,"
+            f"{what} must be a text of 1 to {NAME_MAX} characters without blanks or commas,"
             f" not {_shown(name)}"
         )
     return str.__str__(name)  # drivers do not accept subclasses of str
@@ -83,7 +82,7 @@ def check_key(what: str, key: object) -> str:
     """Return ``key``; ConfigError if it is not a short text that every store can hold."""
     if not isinstance(key, str) or not key or len(key) > KEY_MAX or _NOT_IN_KEYS.search(key):
         raise ConfigError(
-            f"{what} must be a text of 1 to {KEY_MAX} characters without NULs and lone surrogates,"
+            f"{what} must be a text of 1 to {KEY_MAX} characters without NULs or lone surrogates,"
             f" not {_shown(key)}"
         )
     return str.__str__(key)
@@ -94,7 +93,7 @@ def check_job_key(key: object) -> str:
     checked = check_key("key", key)
     if checked.startswith((TICKS_KEY, BACKFILL_KEY)):
         raise ConfigError(
-            f"key {_shown(key)} begins as the keys of schedules do: choose one that does not begin"
+            f"key {_shown(key)} begins like the keys of schedules: choose one that does not begin"
             f" with {TICKS_KEY} or {BACKFILL_KEY}"
         )
     return checked
@@ -127,7 +126,7 @@ def check_units(what: str, units: object) -> dict[str, int]:
     """Return numbers of units by their names, such as ``{"gpu": 2}``, or raise ConfigError."""
     if not isinstance(units, Mapping):
         raise ConfigError(
-            f'{what} must be numbers by name, such as {{"gpu": 1}}, not {_shown(units)}'
+            f'{what} must map names to numbers, such as {{"gpu": 1}}, not {_shown(units)}'
         )
     return {
         check_name(f"{what}: a unit", name): check_whole(f"{what} of {name}", count, 1, HAS_MAX)
@@ -267,9 +266,11 @@ def lease_terms(settings: WorkerSettings) -> LeaseTerms:
 
 def _check_rss(size: object) -> None:
     if isinstance(size, bool) or not isinstance(size, int) or size < RSS_LEAST:
-        raise ConfigError(f"max_rss must be bytes, at least {RSS_LEAST} (16M), not {_shown(size)}")
+        raise ConfigError(
+            f"max_rss must be a number of bytes, at least {RSS_LEAST} (16M), not {_shown(size)}"
+        )
     if not sys.platform.startswith("linux"):
-        raise ConfigError("max_rss needs /proc: it is for Linux only")
+        raise ConfigError("max_rss needs /proc, which only Linux has")
 
 
 def _check_patterns(patterns: object) -> None:

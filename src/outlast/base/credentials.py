@@ -1,7 +1,7 @@
 """Find the secrets in URLs of stores and messengers, and hide them in texts for people.
 
-Every text that Outlast writes (logs, reports, errors, pages) shows a URL by ``redact`` alone. If
-the end of a password cannot be recognized, all of the URL is hidden: a part is a leak, too.
+Every text that Outlast writes (logs, reports, errors, pages) shows a URL only through ``redact``.
+If the end of a password cannot be recognized, the whole URL is hidden: half a password is a leak.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Parts(NamedTuple):
 
 def redact(url: str) -> str:
     """Return ``url`` with ``***`` for its passwords or, if one cannot be told from the rest, for
-    all that follows the scheme."""
+    everything after the scheme."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return HIDDEN if "@" in url or "=" in url else url
@@ -118,8 +118,8 @@ def _is_known_to_python(url: str) -> bool:
 
 
 def check_ends(url: str) -> None:
-    """Raise ConfigError if a URL begins or ends with white space, as one from a file or ``echo``:
-    it would name another file."""
+    """Raise ConfigError if a URL begins or ends with white space, as it may if it was read from a
+    file: it would name another file."""
     bare = url.strip()
     if url != bare:
         raise ConfigError(
@@ -152,8 +152,8 @@ def _hidden(found: re.Match[str]) -> str:
 
 
 def make_hider(*urls: str | None) -> Callable[[str], str]:
-    """Return a function that hides the secrets of all URLs in a text, and those of ``urls`` also
-    alone, unless one is as short or as common as a word."""
+    """Return a function that hides the secrets of all URLs in a text, and the secrets of ``urls``
+    also outside a URL, except those that are too short or occur in the rest of their URL."""
     secrets = [each for url in urls if url is not None for each in secrets_of(url)]
 
     def hide(text: str) -> str:
@@ -181,7 +181,7 @@ def secrets_of(url: str) -> list[str]:
 
 
 def without_secrets(url: str) -> str:
-    """Return a server's URL without secrets; nothing of one that cannot be parsed."""
+    """Return a server's URL without secrets; "" if it cannot be parsed."""
     if _is_file(url):
         return redact(url)
     parts = _cut(url)

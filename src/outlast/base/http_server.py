@@ -58,7 +58,7 @@ def listen(host: str | None, port: int, option: str) -> socket.socket:
         where = port if host is None else f"{host}:{port}"
         raise ConfigError(
             f"{option} {where} cannot be used: {error.strerror or text_of(error)}; choose another"
-            " port (0: one that is free) or address, or end the program that has it"
+            " port (0: any free one) or address, or stop the program that uses it"
         ) from error
     # connections inherit it: the second part of an answer waits for no acknowledgement of the first
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -175,13 +175,13 @@ class _Readers:
 
     async def _respond(self, request: _Request | None) -> Response:
         if request is None:
-            return make_response(431, "a request of at most 8 KiB, please")
+            return make_response(431, "a request may have at most 8 KiB")
         if not request.version.startswith("HTTP/1."):
-            return make_response(400, "a request in HTTP/1.1, please")
+            return make_response(400, "this is not an HTTP/1.1 request")
         if request.method not in {"GET", "HEAD"}:
             return make_response(405, "GET only")
         if self._is_local and not is_address(name_of(request.host)):
-            return make_response(421, "not known by this name: ask for an address or localhost")
+            return make_response(421, "unknown host name: use an address or localhost")
         return await self._answer(request.target.partition("?")[0])
 
 

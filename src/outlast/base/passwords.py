@@ -110,7 +110,9 @@ def put_user(path: Path, user: str, password: str) -> None:
     """Write a user and the hash of a password into a file, in place of that user's line if there is
     one. The file is replaced whole, with the mode 0600. Raises ConfigError."""
     if not _NAME.fullmatch(user):
-        raise ConfigError(f"{user!r}: a name is one line, has no colon and does not begin with #")
+        raise ConfigError(
+            f"{user!r}: a user name must be one line without a colon, and not begin with #"
+        )
     if len(password) < PASSWORD_LEAST:
         raise ConfigError(f"a password needs at least {PASSWORD_LEAST} characters")
     rows = _read_private(path).splitlines() if path.exists() else []

@@ -121,7 +121,7 @@ async def result_of(answer: Future[R]) -> R:
 def _check_driven() -> None:
     if not _drives():
         raise UsageError(
-            "this is not an event loop of asyncio: call the NAME_sync form in a thread, such as"
+            "this is not an asyncio event loop: call the NAME_sync form in a thread, for example"
             " with trio.to_thread.run_sync()"
         )
 

@@ -63,7 +63,7 @@ def stop(
         outlast actions stop 12
     """
     if not on_store(url, lambda store: store.stop_action(action_id)):
-        raise NotSoError(f"action {action_id} has ended already: see `outlast actions`")
+        raise NotSoError(f"action {action_id} has already ended: see `outlast actions`")
     print(f"action {action_id} is stopped")
 
 

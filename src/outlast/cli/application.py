@@ -68,7 +68,7 @@ def load(spec: str) -> App:
         raise AppImportError(text_of(error), traceback_tail(error.__cause__)) from error
     except SystemExit as error:
         raise AppImportError(
-            f"{spec} ends the program while it is imported ({text_of(error)})"
+            f"{spec} exits the program while it is imported ({text_of(error)})"
         ) from error
 
 

@@ -40,14 +40,14 @@ def crash_test(
         bool, flag("--test-store", "The application's own store is one for tests.")
     ] = False,
     no_sandbox: Annotated[
-        bool, flag("--no-sandbox", "Hold nothing: all that the task does is real.")
+        bool, flag("--no-sandbox", "Confine nothing: all that the task does is real.")
     ] = False,
     point: Annotated[
         int | None, option("--point", "N", "Only crashes at this point; 0: at the end.", min=0)
     ] = None,
     points_max: Annotated[int, option("--points-max", "N", "Try at most N points.", min=1)] = 100,
     seed: Annotated[
-        int, option("--seed", "N", "Of random in each run, and of the choice of points.", min=0)
+        int, option("--seed", "N", "For random in each run, and the choice of points.", min=0)
     ] = 0,
     json: Json = False,
 ) -> None:

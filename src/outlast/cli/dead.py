@@ -108,7 +108,7 @@ async def _show(store: ReadableStore, found: JobList, limit: int) -> None:
 
 
 def find_cause(row: StoredJob, last: AttemptRow | None) -> str | None:
-    """Return a job's cause of death, for the list; for a dead process also where it was."""
+    """Return a job's cause of death, for the list; if its process died, also the line it ran."""
     place = find_line_of_death(None if last is None else last.crash)
     said = error_of(row, last)
     return f"{said}, at {place}" if said and place else said
@@ -122,8 +122,8 @@ class Chosen(msgspec.Struct, Options, kw_only=True):
     dry_run: DryRun = False
 
     def read(self, asked: AskedJobs) -> list[int]:
-        """Return the named jobs, each once; none: all that match. Raises UsageError
-        unless exactly one way of choosing was used."""
+        """Return the named jobs, each once; [] for all that match. Raises UsageError unless exactly
+        one way of choosing was used."""
         if sum((bool(self.job_ids), asked != AskedJobs(), self.every)) != 1:
             raise UsageError(
                 "name the dead jobs: by ID…, or by --task, --queue and the other filters, or with"
@@ -143,8 +143,8 @@ def requeue(
     --queue, --tenant and --group, by --label, --error and --since, or give --all. --dry-run counts
     them and shows the newest.
 
-    With a filter or --all it works in steps of 500 jobs and shows a bar. If it is interrupted,
-    `outlast actions resume` continues it.
+    With a filter or --all the command works in steps of 500 jobs and shows a bar. If it is
+    interrupted, `outlast actions resume` continues it.
 
     Examples:
         outlast dead requeue 17 18
@@ -185,7 +185,7 @@ def _act(
 
 
 async def _only_dead(store: Store, ids: list[int]) -> tuple[list[int], list[str]]:
-    """Return the dead ones among the jobs, and what is wrong with the others."""
+    """Return the dead jobs among these, and what is wrong with the others."""
     states = await read_states(store, ids)
     refused = [
         _describe_not_dead(one, states.get(one), store.url)
@@ -245,7 +245,7 @@ def _table(out: Console, groups: Sequence[DeathGroup], now: float) -> Grid:
 
 def describe_cause(group: DeathGroup) -> str:
     """Return how the jobs of a group ended: ``error: ValueError``."""
-    kind = group.kind or "an unknown end"
+    kind = group.kind or "unknown cause"
     return f"{kind}: {group.exception}" if group.exception else kind
 
 

@@ -69,7 +69,7 @@ def _folder(keep: str | None) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise NotSoError(f"--keep {keep}: it is there already; name a new folder") from None
+        raise NotSoError(f"--keep {keep}: it already exists; name a new folder") from None
     except OSError as error:
         raise NotSoError(f"--keep {keep}: {error.strerror}") from error
     yield folder

@@ -84,7 +84,7 @@ def check_extras(*, page: bool) -> None:
     if missing:
         extras = ",".join(sorted(missing))
         rest = "; or --no-page" if missing == ["web"] else ""
-        raise UsageError(f"outlast dev needs more: pip install 'outlast[{extras}]'{rest}")
+        raise UsageError(f"outlast dev needs extras: pip install 'outlast[{extras}]'{rest}")
 
 
 @contextlib.contextmanager

@@ -39,5 +39,5 @@ def event(
     check_name(name)
     sent = NewEvent(name, f"[{check_json(value)}]")
     if not on_store(url, lambda store: send_event(store, sent, me(reason))):
-        raise NotSoError(f"{line(name)} was sent before: that value is kept")
+        raise NotSoError(f"{line(name)} was sent before, and keeps its first value")
     print(f"{line(name)} is sent")

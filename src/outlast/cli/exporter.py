@@ -19,7 +19,7 @@ from outlast.errors import ConfigError
 from outlast.store.backend import resolve_url
 
 PORT = 8012
-STATEMENT_SECONDS = 5.0  # that the server may spend on one statement
+STATEMENT_SECONDS = 5.0  # the most that the server may spend on one statement
 _MISSING = "metrics need prometheus-client: pip install 'outlast[metrics]'"
 
 
@@ -68,7 +68,7 @@ async def _serve(url: str, host: str, port: int) -> None:
 
 
 def open_source(url: str) -> StoreProvider:
-    """Return the store that is read repeatedly, and opened as soon as that is possible."""
+    """Return a provider of the store, which opens it once it can be reached."""
     return StoreProvider(
         url,
         enqueues=False,

@@ -167,7 +167,7 @@ def cancel(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
         if dry_run:
             print(f"{count_of(len(left), 'job')} would be cancelled, or asked to stop")
         elif not left:
-            print(f"flow {flow.id} has ended already: nothing was cancelled")
+            print(f"flow {flow.id} has already ended: nothing was cancelled")
         else:
             _tell(await act_on_flow(store, flow, Verb.CANCEL, me()))
         _tell_cut(flow)

@@ -25,8 +25,8 @@ def checkpoint(
     """Save a text from which the next attempt of this command can continue.
 
     For use in a command that a worker runs (outlast run). Once this returns, the text survives the
-    death of command, worker and host: the next attempt finds it in OUTLAST_CHECKPOINT. Exit code 1
-    means that another attempt has taken over: the command should exit.
+    death of the command, its worker and its host: the next attempt finds it in OUTLAST_CHECKPOINT.
+    Exit code 1 means that another attempt has taken over: the command should exit.
 
     Examples:
         outlast checkpoint "$page"

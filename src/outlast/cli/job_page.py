@@ -1,7 +1,7 @@
-"""Show all about one job, for an engineer who has to understand its crash.
+"""Show everything about one job, for an engineer who has to understand its crash.
 
-From top to bottom: the job's identity, why it is where it is and what happens next, its remaining
-budgets, its saved data; then each attempt on one line, and the evidence of the failed ones.
+From top to bottom: the job's identity, why it is in its state and what happens next, its remaining
+budgets, its saved data; then each attempt on one line, and the evidence of the failed attempts.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Page:
         *,
         stacks: bool = False,
     ) -> None:
-        """``answer``: of `why`; ``stacks``: show all threads of crash reports, not only the
-        task's thread."""
+        """``answer``: what `why` says; ``stacks``: show all threads of crash reports, not only the
+        task's."""
         self._out = out
         self._stacks = stacks
         self._all, self._answer = details, answer
@@ -59,7 +59,7 @@ class Page:
         self._reports()
         self._refusals()
 
-    # -- what it is and where it stands ----------------------------------------------------------
+    # -- what it is and what state it is in ------------------------------------------------------
 
     def _header(self) -> None:
         row = self._row
@@ -205,7 +205,7 @@ class Page:
             self._out.print(" " * indent + one, soft_wrap=True)
 
 
-GAP = "…"  # in place of an attempt's number: some attempts are not kept individually
+GAP = "…"  # in place of the numbers of attempts that are not kept one by one
 
 
 def timeline(row: StoredJob, attempts: Sequence[AttemptRow], now: float) -> list[Row]:

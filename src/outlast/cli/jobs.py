@@ -179,7 +179,7 @@ def value_of(text: str) -> Any:
         return msgspec.json.decode(text.encode("utf-8"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         is_text = not text.lstrip().startswith(("{", "["))
-        hint = f"\na text needs JSON's quotes, too: {_quoted(text)}" if is_text else ""
+        hint = f"\na text needs JSON quotes as well: {_quoted(text)}" if is_text else ""
         raise UsageError(f"{text!r} is not JSON ({text_of(error)}){hint}") from error
 
 
@@ -227,7 +227,7 @@ def cancel(
         raise UsageError("name the jobs: by ID…, or by --task, --queue, --tenant and --label")
     if job_ids is None:
         if state not in (None, *ACTS[Verb.CANCEL].states):
-            raise UsageError(f"--state {state!r}: name queued, blocked or running jobs")
+            raise UsageError(f"--state {state!r}: choose queued, blocked or running")
         asked = msgspec.structs.replace(asked, state=state)
         act_on_all(url, Verb.CANCEL, asked, dry_run=dry_run)
         return

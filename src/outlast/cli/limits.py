@@ -1,4 +1,4 @@
-"""``outlast limits``: show, set, hold and reset what may run at once and start in a time."""
+"""``outlast limits``: show, set, hold and reset limits on concurrency and rates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Key = Annotated[str | None, option("--key", "KEY", "Only for this tenant or limi
 
 HELP = """List limits over the whole fleet, or show, set, hold or reset one.
 
-A limit bounds how many jobs run at once, how many start in a time, or both; the code declares it.
+A limit bounds how many jobs run at once, how many start per minute or the like, or both; the code
+declares it.
 A value that is set here takes precedence over the code, on all workers, until it is reset.
 
 Examples:
@@ -94,7 +95,7 @@ def set_(
         str | None, option("--rate", "N/TIME", "Starts per time, as in 600/min or 5/s.")
     ] = None,
     burst: Annotated[
-        float | None, option("--burst", "N", "Starts that may come at once under the rate.")
+        float | None, option("--burst", "N", "Starts that the rate allows at the same moment.")
     ] = None,
     key: Key = None,
     url: Url = None,
@@ -165,7 +166,7 @@ def _state(row: LimitRow) -> str:
         said = "nothing" if row.declared is None else spec_text(row.declared)
         told.append(f"set by hand; the code says {said}")
     elif row.declared is None:
-        told.append("no code declares it")
+        told.append("not declared by any code")
     return "; ".join(told)
 
 

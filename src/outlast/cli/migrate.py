@@ -62,11 +62,9 @@ def migrate(
         other = "--after-restore" if after_restore else "--grant"
         raise UsageError(f"--check changes nothing, {other} does: choose one")
     if (only is not Purpose.WORKER or events or verbose) and grant is None:
-        raise UsageError(
-            "--only, --events and --verbose are about the role of --grant: name that, too"
-        )
+        raise UsageError("--only, --events and --verbose belong to --grant ROLE: give that, too")
     if events and only is Purpose.VIEW:
-        raise UsageError("--events lets a role send events: not with --only view")
+        raise UsageError("--events lets a role send events, --only view does not: choose one")
     address = resolve_url(url)
     if check:
         run_loop(lambda: _check(address))

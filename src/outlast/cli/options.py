@@ -26,9 +26,7 @@ def _check(given: Any) -> Any:
     """Return a job's number, or several. Raises UsageError for one that no job can have."""
     for one in given if isinstance(given, list | tuple) else [given]:
         if one is not None and not 1 <= one <= ID_MAX:
-            raise UsageError(
-                f"{one} is not a job's number: write a number as `outlast jobs` lists it"
-            )
+            raise UsageError(f"{one} is not a job's number: write one that `outlast jobs` lists")
     return given
 
 
@@ -156,7 +154,7 @@ def _read_ids(flag: str, given: list[str] | None) -> list[int]:
     texts = [text.strip() for each in given or [] for text in each.split(",")]
     wrong = [text for text in texts if not (text.isascii() and text.isdigit() and len(text) < 19)]  # noqa: PLR2004
     if wrong:
-        raise UsageError(f"{flag} takes numbers of jobs, as in {flag} 17,18, not {wrong[0]!r}")
+        raise UsageError(f"{flag} takes job numbers, as in {flag} 17,18, not {wrong[0]!r}")
     ids = [int(text) for text in texts]
     _check(ids)
     return ids
@@ -261,7 +259,9 @@ def _run_alone(function: Callable[..., Any]) -> Callable[..., Any]:
         if following is None:
             function(**given)
         elif {"COMMANDLINE"} & {_source_of(context, name) for name in given.keys() - {"url"}}:
-            raise UsageError(f"leave out the options of the list, or {following}")
+            raise UsageError(
+                f"the options before {following} belong to the list: leave them out, or {following}"
+            )
 
     first = inspect.Parameter(
         "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context

@@ -134,14 +134,15 @@ def _show(out: Console, found: PauseList) -> None:
 
 
 def _told(pause: Pause, left: list[WorkerRow]) -> str:
-    stops = " What ran was asked to stop." if pause.stop else ""
+    stops = " Running jobs were asked to stop." if pause.stop else ""
     heard = f" But {_unheard(left)}." if left else ""
     return f"{describe(pause, SYSTEM.wall())}{stops}{heard}\n-> {command_to_resume(pause)}"
 
 
 def _unheard(left: list[WorkerRow]) -> str:
     names = ", ".join(f"{line(one.name)} ({one.id})" for one in left)
-    return f"{count_of(len(left), 'worker')} did not acknowledge it yet: {names}"
+    have = "has" if len(left) == 1 else "have"
+    return f"{count_of(len(left), 'worker')} {have} not acknowledged it yet: {names}"
 
 
 def _target(kind: str, name: str | None) -> tuple[PauseKind, str]:
@@ -151,7 +152,7 @@ def _target(kind: str, name: str | None) -> tuple[PauseKind, str]:
     chosen = PauseKind(kind)
     if chosen is PauseKind.ALL:
         if name is not None:
-            raise UsageError("all has no name: it is every queue")
+            raise UsageError("all takes no name: it stands for every queue")
         return chosen, ""
     if name is None:
         raise UsageError(f"which {kind}? Give its name")

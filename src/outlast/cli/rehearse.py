@@ -125,7 +125,7 @@ def _show(rehearsal: Rehearsal, place: str, ignored: int) -> None:
         out.print(Text(f"    {line(one.sentence, SHOWN_MAX)}"), soft_wrap=True)
         out.print(Text(f"    -> {one.mend}"), soft_wrap=True)
     if rehearsal.more:
-        out.print(f"{rehearsal.more:,} more, which are not shown")
+        out.print(f"{rehearsal.more:,} more are not shown")
     out.print(f"{place}: {_verdict(rehearsal, ignored)}", markup=False, soft_wrap=True)
 
 

@@ -146,7 +146,7 @@ async def _find_limit(app: App, name: str, spec: LimitSpec | None) -> Limit:
         raise no_limit(name)
     if spec not in (None, known):
         raise UsageError(
-            f"the limit {name!r} is declared already: {spec_text(known)}. Use that by"
+            f"the limit {name!r} is already declared: {spec_text(known)}. Use it with"
             f" `--limit {shell_word(name)}`, or change it for all:"
             f" `outlast limits set {shell_word(name)} --running N`"
         )
@@ -204,7 +204,7 @@ async def _watch(store: Store, job_id: int, live: Live) -> JobEnd:
     while True:
         row = await store.inspector.job(job_id)
         if row is None:
-            raise JobNotFound(f"job {job_id} is gone")
+            raise JobNotFound(f"job {job_id} was deleted")
         if row.state in ENDED:
             return _end(row, await store.inspector.attempts(job_id))
         if live.console.is_terminal:

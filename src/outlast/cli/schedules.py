@@ -1,4 +1,4 @@
-"""``outlast schedules``: show what fires when; pause, resume, trigger, backfill and delete."""
+"""``outlast schedules``: show, pause, resume, trigger, backfill and delete schedules."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _origin(shown: Schedule) -> str:
         return "put at run time"
     if shown.declared:
         return "declared by code"
-    return "declared by code that no live worker has: it fires once a worker with it is started"
+    return "declared by code that no live worker has: it fires once a worker with that code starts"
 
 
 def _when(shown: Schedule) -> str:
@@ -177,7 +177,7 @@ def pause(names: Names, url: Url = None) -> None:
 def resume(names: Names, url: Url = None) -> None:
     """Let paused schedules fire again.
 
-    They continue with the first tick after now; ticks that passed in the pause are not made up for.
+    They continue with the first tick after now; ticks that passed during the pause get no job.
 
     Examples:
         outlast schedules resume nightly
@@ -197,7 +197,8 @@ def _pause(url: str | None, names: Sequence[str], *, paused: bool) -> None:
 def trigger(name: Name, url: Url = None, json: Json = False) -> None:
     """Enqueue a schedule's call now, even while it is paused.
 
-    With overlap skip, if the job of an earlier tick is unfinished, that job is named instead.
+    With overlap skip, if the job of an earlier tick is unfinished, the command enqueues nothing and
+    names that job.
 
     Examples:
         outlast schedules trigger nightly
@@ -219,7 +220,7 @@ def trigger(name: Name, url: Url = None, json: Json = False) -> None:
 def backfill(
     name: Name,
     start: Annotated[str, option("--from", "TIME", "The first instant, such as 2026-03-01.")],
-    end: Annotated[str, option("--to", "TIME", "The first instant that is no longer included.")],
+    end: Annotated[str, option("--to", "TIME", "The end, which is not included.")],
     dry_run: Annotated[bool, flag("--dry-run", "Only show the ticks.")] = False,
     url: Url = None,
 ) -> None:
@@ -273,7 +274,7 @@ def _local(row: ScheduleRow, tick: float) -> str:
 
 
 def delete(names: Names, url: Url = None) -> None:
-    """Delete schedules that were created at run time, or that no code declares any more.
+    """Delete schedules that were put at run time, or that no code declares any longer.
 
     Their jobs remain. To delete a schedule that code declares, change the code; `outlast schedules
     pause` stops it.

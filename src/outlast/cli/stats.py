@@ -29,11 +29,11 @@ def stats(
 ) -> None:
     """Show the numbers of jobs, the jobs that no worker can take, and the rates.
 
-    For each queue: due jobs (and for how long the oldest has been due), jobs that wait for their
-    time, suspects (which wait to be run alone), jobs blocked by others, running jobs, and ended
-    jobs that are kept. A + means that there may be more: counting stopped. Completed and cancelled
-    jobs are counted among the jobs that ended last, of all queues together: with a + such a number
-    is a queue's share of them. --watch with --json prints one document a line.
+    For each queue: due jobs (and how long the oldest has been due), jobs that are not due yet,
+    suspects (which wait to run alone), jobs blocked by others, running jobs, and ended jobs that
+    are kept. A + means that counting stopped, so there may be more. Completed and cancelled jobs
+    are counted among the jobs that ended last in all queues together; a + then marks a queue's
+    share of them. --watch with --json prints one document a line.
 
     Examples:
         outlast stats

@@ -1,4 +1,4 @@
-"""Lay out help, and tell all wrong options of a command line at once."""
+"""Lay out help, and report all wrong options of a command line at once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typer.core import TyperCommand, TyperGroup
 
 from outlast.cli.errors import WRONG_USAGE
 
-COMPLETING = "_OUTLAST_COMPLETE"  # a shell sets it that asks which words could follow
-_Misuse: Any = typer.BadParameter.__base__  # of each wrong usage that typer tells
+COMPLETING = "_OUTLAST_COMPLETE"  # set by a shell that asks for completions
+_Misuse: Any = typer.BadParameter.__base__  # the base of typer's errors about usage
 
 
 class CheckedCommand(TyperCommand):
-    """A command that tells all wrong options of a call at once: typer stops at the first."""
+    """A command that reports all wrong options of a call at once: typer stops at the first."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read a command line."""
@@ -24,14 +24,14 @@ class CheckedCommand(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except _Misuse as first:
-            told = self._tell_all(ctx, given)
-            if not told[1:]:
+            faults = self._find_faults(ctx, given)
+            if len(faults) < 2:  # noqa: PLR2004
                 raise
-            raise _Misuse("; ".join(told), ctx) from first
+            raise _Misuse("; ".join(faults), ctx) from first
 
-    def _tell_all(self, ctx: Any, given: list[str]) -> list[str]:
-        """Return all that is wrong, except with arguments if there are options that do not exist:
-        their values look like arguments."""
+    def _find_faults(self, ctx: Any, given: list[str]) -> list[str]:
+        """Return all faults of a command line; not those of arguments if there are unknown options,
+        whose values look like arguments."""
         from outlast.payload.option_words import hint, near
 
         known = [
@@ -40,19 +40,19 @@ class CheckedCommand(TyperCommand):
         flags = (each.partition("=")[0] for each in takewhile(lambda each: each != "--", given))
         unknown = dict.fromkeys(each for each in flags if each[:2] == "--" and each not in known)
         meant = {name: near(name, known) for name in unknown}
-        told = [f"No such option: {name}{hint(ours)}" for name, ours in meant.items()]
+        faults = [f"No such option: {name}{hint(ours)}" for name, ours in meant.items()]
         ctx.ignore_unknown_options = True
         try:
             values, rest, _ = self.make_parser(ctx).parse_args(args=[*given])
         except _Misuse as error:
-            return [*told, error.format_message()]
+            return [*faults, error.format_message()]
         for each in self.get_params(ctx):
             if not each.is_eager and not (unknown and each.param_type_name == "argument"):
                 try:
                     _, rest = each.handle_parse_result(ctx, values, rest)
                 except _Misuse as error:
-                    told.append(error.format_message())
-        return told
+                    faults.append(error.format_message())
+        return faults
 
 
 class CommandGroup(TyperGroup):
@@ -73,7 +73,7 @@ def show_help(context: typer.Context) -> None:
     """Show the help of a group if no command of it is named; the exit code is then 2."""
     if context.invoked_subcommand is None:
         text = context.get_help()
-        print(text, end="\n" if text else "")  # "": it is printed already
+        print(text, end="\n" if text else "")  # "": typer has already printed it
         raise typer.Exit(WRONG_USAGE)
 
 

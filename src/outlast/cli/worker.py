@@ -296,7 +296,7 @@ def prepare_reload(app: str | None) -> None:
     would run on.
     """
     if app is None:
-        raise UsageError("--reload is for an application: commands have no code that could change")
+        raise UsageError("--reload needs an application, MODULE:APP, whose code can change")
     if importlib.util.find_spec("watchfiles") is None:
         raise UsageError("--reload needs watchfiles: pip install 'outlast[reload]'")
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -326,7 +326,7 @@ def _to_log(pid: int, text: str, job: tuple[int, str] | None = None) -> None:
 def _names(flag: str, text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise UsageError(f"{flag} takes names with commas between them, not {text!r}")
+        raise UsageError(f"{flag} takes names separated by commas, not {text!r}")
     return names
 
 
@@ -363,10 +363,10 @@ def run_setup(spec: str) -> None:
         ) from error
     except Exception as error:
         raise AppImportError(
-            f"--setup: {spec} has failed: {describe(error)}", traceback_tail(error)
+            f"--setup: {spec} failed: {describe(error)}", traceback_tail(error)
         ) from error
     except SystemExit as error:
-        raise AppImportError(f"--setup: {spec} ends the program ({text_of(error)})") from error
+        raise AppImportError(f"--setup: {spec} exits the program ({text_of(error)})") from error
 
 
 TASKS_SHOWN = 12

@@ -228,7 +228,7 @@ class App:
         aliases = options.get("aliases")
         is_alias = isinstance(aliases, Collection) and SHELL_TASK in aliases
         if is_alias or options.get("name") == SHELL_TASK:
-            raise ConfigError(f"{SHELL_TASK} is Outlast's own task, which runs commands")
+            raise ConfigError(f"{SHELL_TASK} is Outlast's own task: choose another name")
         if not fn:
             return lambda function: self._register(function, options)
         return self._register(fn[0], options)
@@ -236,7 +236,7 @@ class App:
     def _register(self, fn: Callable[..., Any], options: Any) -> Task[..., Any]:
         if isinstance(fn, Task):
             raise ConfigError(
-                f"{fn.name} is a task already: to make another of its function, use {fn.name}.fn"
+                f"{fn.name} is already a task: to make another of its function, use {fn.name}.fn"
             )
         kind: Any = AsyncTask if is_async(fn) else PlainTask
         if options.get("batch") is not None:
@@ -247,7 +247,7 @@ class App:
         for name in (task.name, *task.aliases):
             old = self.tasks.get(name) or self._aliases.get(name)
             if old is not None and not is_defined_again(old, task):
-                raise ConfigError(f"another task is called {name!r} already: {_mend(old, task)}")
+                raise ConfigError(f"another task is already called {name!r}: {_mend(old, task)}")
         self.tasks[task.name] = task
         self._aliases.update(dict.fromkeys(task.aliases, task))
         return task
@@ -313,7 +313,7 @@ class App:
         lifespan already.
         """
         if self.lifespan_fn is not None:
-            raise ConfigError("the application has a lifespan already")
+            raise ConfigError("the application already has a lifespan")
         enter = make_context(fn, "lifespan")
         takes_app = is_taking(fn, "lifespan", "the app or nothing", least=0)
         self.lifespan_fn = enter if takes_app else lambda _: enter()

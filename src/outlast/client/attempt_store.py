@@ -90,8 +90,8 @@ class AttemptStore:
         if await self.ask(lambda store: store.inspector.waits_for_itself(job_id)):
             await self._watch([])
             raise UsageError(
-                f"children of job {job_id} wait, perhaps over others or under the same key of an"
-                " ordered limit, for this job itself: none of them would ever run"
+                f"children of job {job_id} wait for this job itself, perhaps through other jobs or"
+                " under the same key of an ordered limit: none of them would ever run"
             )
 
     async def _watch(self, children: list[int]) -> None:

@@ -1,8 +1,8 @@
-"""Back-pressure: refuses to enqueue while too many jobs of a queue wait, ``app.queue(…)``.
+"""Back-pressure (``app.queue(…)``): refuses to enqueue while too many jobs of a queue wait.
 
 A client counts the waiting jobs at most once a second, up to the maximum and no further, and adds
-what it enqueues itself meanwhile. So a maximum may be exceeded by the jobs that all clients enqueue
-within one second.
+the jobs that it enqueues itself meanwhile. So a maximum may be exceeded by the jobs that all
+clients enqueue within one second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from outlast.errors import QueueFull
 from outlast.store.values import Enqueued, NewJob
 
 COUNT_SECONDS = 1.0  # for which a count is used
-LOOK_SECONDS = 0.2  # between two looks for room
+LOOK_SECONDS = 0.2  # between two checks for room
 
 
 class _Seen(msgspec.Struct):
@@ -61,8 +61,7 @@ class QueueMaxima:
                 self._seen[queue].count += number
 
     def note_stored(self, jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> None:
-        """Take back the count of jobs for which ``admit`` made room and whose key or window had a
-        job already."""
+        """Uncount jobs that ``admit`` counted, but whose key or window already had a job."""
         for job, one in zip(jobs, stored, strict=False):
             if not one.created and job.queue in self._seen:
                 self._seen[job.queue].count -= 1
@@ -80,7 +79,7 @@ class QueueMaxima:
                 seen = self._seen.get(queue) or _Seen(counted, at)
             if seen.count + number > most:
                 return QueueFull(
-                    f"queue {queue!r} is full: {seen.count:,} jobs wait, at most {most:,} may"
+                    f"queue {queue!r} is full: {seen.count:,} jobs wait, and at most {most:,} may"
                     f" (app.queue); {number:,} more were not enqueued",
                     queue=queue,
                     waiting=seen.count,

@@ -93,7 +93,7 @@ def _item_function(fn: Callable[..., Any], task: str) -> Callable[..., Any]:
     kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
     if len(parameters) != 1 or parameters[0].kind not in kinds:
         raise ConfigError(
-            f"task {task}: with batch=… a function has one parameter, the list of its items, such"
+            f"task {task}: with batch=… a function takes one parameter, the list of its items, such"
             " as items: list[str]"
         )
     hints, (parameter,) = read_annotations(fn), parameters
@@ -101,15 +101,15 @@ def _item_function(fn: Callable[..., Any], task: str) -> Callable[..., Any]:
     if item is None:
         told = format_annotation(hints[parameter.name])
         raise ConfigError(
-            f"task {task}: with batch=… the parameter {parameter.name!r} is a list, such as"
+            f"task {task}: with batch=… the parameter {parameter.name!r} must be a list, such as"
             f" list[str], not {told}"
         )
     returns = hints.get("return", Any)
     result = None if returns in _NOTHING else _element(returns)
     if result is None and returns not in _NOTHING:
         raise ConfigError(
-            f"task {task}: with batch=… it returns a list with a result for each item, or None, not"
-            f" {format_annotation(returns)}"
+            f"task {task}: with batch=… a function must return a list with a result for each item,"
+            f" or None, not {format_annotation(returns)}"
         )
 
     def one() -> None: ...

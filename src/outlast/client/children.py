@@ -68,11 +68,12 @@ class _Children:
             raise UsageError(f"a child of job {attempt.job_id} cannot wait for it to end")
         if any(job.on_key is not None for job in plan.jobs):
             raise UsageError(
-                "a child is made once: once_per, debounce, until, on_conflict do not go with it"
+                "once_per, debounce, until and on_conflict cannot be used for a child: an attempt"
+                " makes each child once"
             )
         if self._has_failed:
             raise UsageError(
-                "an earlier spawn of this attempt has failed, and what is there is not known: let"
+                "an earlier spawn of this attempt failed, perhaps after it made its children: let"
                 " the attempt end with that error"
             )
         store, step = AttemptStore(attempt, self._stores), f"spawn {self._count}"
@@ -108,7 +109,7 @@ class _Children:
             except BadData as error:
                 if "outlast_dependencies_sound" not in text_of(error):
                     raise
-                raise UsageError("a job cannot spawn itself, as by its own key") from error
+                raise UsageError("a job cannot spawn itself: give the child another key") from error
         was, first = _read_kept(found)
         children = await _read(store, range(first, first + len(plan.jobs))) if was == digest else []
         pairs = list(zip(plan.calls, children, strict=False))
@@ -116,7 +117,7 @@ class _Children:
             raise UsageError(
                 f"an earlier attempt of job {store.job_id} spawned other work here, as {step!r}:"
                 " spawn the same calls with the same arguments in each attempt, in the same order"
-                " or each by a name of its own; keep values that differ as steps"
+                " or under names of their own; keep values that differ as steps"
             )
         return first, [job_of(call.task, Enqueued(child.id, created=True)) for call, child in pairs]
 
@@ -179,7 +180,7 @@ async def _read(store: AttemptStore, ordinals: range) -> list[Child]:
 
     children = await store.ask(look)
     if len(children) < len(ordinals):
-        raise store.lost("its children no longer exist, as after a failover that lost commits")
+        raise store.lost("its children no longer exist: a failover may have lost their commit")
     return children
 
 

@@ -106,7 +106,9 @@ def _check_classes(what: str, errors: object) -> tuple[type[BaseException], ...]
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise ConfigError(f"{what} must be classes of exceptions, not {ascii(kind)[:80]}")
         if issubclass(kind, Verdict):
-            raise ConfigError(f"{what}: {kind.__name__} decides by itself what becomes of the job")
+            raise ConfigError(
+                f"{what}: leave out {kind.__name__}, which itself decides about the job"
+            )
         if issubclass(kind, BaseExceptionGroup):
             raise ConfigError(f"{what}: name the errors in a group instead of {kind.__name__}")
     return tuple(dict.fromkeys(kinds))

@@ -1,4 +1,4 @@
-"""The parts of flows as the jobs that are stored: what each waits for, which results it gets."""
+"""Turns the parts of flows into jobs to store: what each waits for, which results it gets."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ _CONTAINERS = (list, tuple, dict)
 
 
 def take_inputs(bound: dict[str, Any], task: str) -> tuple[tuple[str, bool], ...]:
-    """Take the arguments that stand for results out of bound ones; return their names, each with
-    whether it gets a list of all."""
+    """Remove the arguments that stand for results from bound ones; return their names, each with
+    whether it stands for the list of all results."""
     found: list[tuple[str, bool]] = []
     for name, value in bound.items():
         if isinstance(value, _Placeholder):
@@ -145,7 +145,7 @@ def take_inputs(bound: dict[str, Any], task: str) -> tuple[tuple[str, bool], ...
             parts = value.values() if isinstance(value, dict) else value
             if _Placeholder in map(type, parts):
                 raise UsageError(
-                    f"argument {name!r} of task {task} holds RESULT or RESULTS, which stand for a"
+                    f"argument {name!r} of task {task} contains RESULT or RESULTS, which must be a"
                     " whole argument"
                 )
     for name, _ in found:
@@ -166,7 +166,7 @@ def _check_inputs(job: NewJob) -> None:
         if not is_list and len(job.after) != 1:
             raise UsageError(
                 f"{told} stands for one result, but its job waits for {len(job.after):,} others:"
-                " RESULTS is the list of their results"
+                " use RESULTS, the list of their results"
             )
 
 
@@ -200,7 +200,7 @@ def _id_of(job: object, stores: StoreProvider) -> int:
 
 
 def read_inputs(claimed: Claimed, payloads: Payloads) -> dict[str, str]:
-    """Return, as JSON, the arguments of an attempt that stand for results of jobs upstream.
+    """Return, as JSON, the arguments of an attempt that stand for results of upstream jobs.
     BadArguments for one that cannot be decoded."""
     texts = [
         "null" if each is None else payloads.decode("result", each)

@@ -1,4 +1,4 @@
-"""Make context managers of the user's hooks around tasks: functions that yield once."""
+"""Turn the user's hooks around tasks, functions that yield once, into context managers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 from outlast.errors import ConfigError
 
 Context = AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
-"""The context manager that a call of a lifespan or an around returns, entered with ``with`` or with
-``async with``, whichever it has."""
+"""The context manager that a lifespan or a hook around tasks returns, entered with ``with`` or
+``async with``, whichever it supports."""
 
 
 def is_taking(fn: Callable[..., Any], what: str, takes: str, *, least: int) -> bool:
@@ -28,20 +28,20 @@ def is_taking(fn: Callable[..., Any], what: str, takes: str, *, least: int) -> b
         and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
     ]
     if not least <= len(required) <= 1:
-        raise ConfigError(f"the function under @app.{what} takes {takes}")
+        raise ConfigError(f"the function under @app.{what} must take {takes}")
     return len(required) == 1
 
 
 def make_context(fn: Callable[..., Any], what: str) -> Callable[..., Context]:
-    """Return a context manager's factory for a generator function; a factory is returned as it
-    is."""
+    """Return a factory of context managers for a generator function; a factory is returned
+    unchanged."""
     if inspect.isasyncgenfunction(fn):
         return asynccontextmanager(fn)
     if inspect.isgeneratorfunction(fn):
         return contextmanager(fn)
     if getattr(fn, "__code__", None) in _MADE_BY_CONTEXTLIB:
         return fn
-    raise ConfigError(f"@app.{what} decorates a function that yields once: where the work is done")
+    raise ConfigError(f"@app.{what} needs a function that yields once, where the work is done")
 
 
 def _nothing() -> Iterator[None]:

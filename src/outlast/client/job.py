@@ -220,8 +220,8 @@ async def _raise_end(store: Store, row: StoredJob) -> NoReturn:
             )
         if row.reason == UPSTREAM:
             raise JobCancelled(
-                f"job {row.id} ({row.task}) was cancelled: a job that it waited for has not ended"
-                f" as wanted (`outlast why {row.id}`)",
+                f"job {row.id} ({row.task}) was cancelled: a job that it waited for did not end"
+                f" as required (`outlast why {row.id}` names it)",
                 reason=UPSTREAM,
             )
         raise JobCancelled(f"job {row.id} ({row.task}) was cancelled{why}")

@@ -211,11 +211,11 @@ def make_set_limit(
 def check_limits(limits: object) -> tuple[Limit, ...]:
     """Return the limits of a task, or raise ConfigError."""
     if isinstance(limits, (str, Limit)) or not isinstance(limits, Iterable):
-        raise ConfigError("limits must be a list, such as [openai], of what app.limit(…) returns")
+        raise ConfigError("limits must be a list of limits from app.limit(…), such as [openai]")
     found = tuple(limits)
     for each in found:
         if not isinstance(each, Limit):
-            raise ConfigError(f"limits must hold what app.limit(…) returns, not {each!r}")
+            raise ConfigError(f"limits must be a list of limits from app.limit(…), not of {each!r}")
     if len({each.name for each in found}) < len(found):
         raise ConfigError("limits names a limit twice")
     if len(found) > LIMITS_MAX:
@@ -240,7 +240,7 @@ def check_aging(aging: object) -> float | None:
 def make_costs(cost: object) -> dict[str, float]:
     """Return what a job takes of the rates of limits, by name, or raise ConfigError."""
     if not isinstance(cost, Mapping):
-        raise ConfigError("cost must be a dict of limits' names, such as {'openai': 3}")
+        raise ConfigError("cost must map names of limits to numbers, such as {'openai': 3}")
     return {
         check_name("a limit's name", name): _check_cost(f"the cost of {name!r}", each)
         for name, each in cost.items()
@@ -250,7 +250,7 @@ def make_costs(cost: object) -> dict[str, float]:
 def make_limit_keys(keys: object) -> dict[str, str]:
     """Return the keys that a job brings for limits, by name, or raise ConfigError."""
     if not isinstance(keys, Mapping):
-        raise ConfigError("limit_keys must be a dict of limits' names: {'host': 'example.org'}")
+        raise ConfigError("limit_keys must map names of limits to keys: {'host': 'example.org'}")
     for name, key in keys.items():
         check_name("a limit's name", name)
         check_key(f"the key of {name!r}", key)
@@ -350,8 +350,8 @@ def in_stream(
         return job
     if job.priority != own_priority and any(need.ordered for need in needs):
         raise ConfigError(
-            f"{job.task} is under an ordered limit: its jobs have its own priority, {own_priority},"
-            f" so that none passes another; this one has {job.priority}"
+            f"{job.task} is under an ordered limit: all its jobs have its own priority,"
+            f" {own_priority}, so that none overtakes another; this one has {job.priority}"
         )
     tenant = None if fair is None else job.tenant or ""
     aged_by = None if aging is None else job.priority * aging
@@ -388,7 +388,7 @@ class Limits:
         check_name("a limit's name", name)
         if name in self.declared:
             raise ConfigError(
-                f"another limit is called {name!r} already: use that one, or give this another name"
+                f"another limit is already called {name!r}: use that one, or give this another name"
             )
         return Limit(name, make_limit_spec(options), self._stores)
 

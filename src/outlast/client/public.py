@@ -1,4 +1,4 @@
-"""All names that ``outlast`` gives its users; the package loads them when one is first used."""
+"""All public names of ``outlast``; the package loads them when one is first used."""
 
 from outlast.base.config import WorkerSettings as WorkerSettings
 from outlast.client.app import App as App

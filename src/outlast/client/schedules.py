@@ -1,4 +1,4 @@
-"""Schedules: ``app.schedule(…)`` for the code's own, ``app.schedules`` for all at run time."""
+"""Schedules: ``app.schedule(…)`` declares one in code, ``app.schedules`` has all at run time."""
 
 from __future__ import annotations
 
@@ -38,13 +38,12 @@ class ScheduleOptions(TypedDict, total=False):
             ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
         every: whole seconds between two ticks, counted from 1970; instead of ``cron``.
         zone: the time zone of ``cron``, such as ``Europe/Berlin``; default: ``UTC``.
-        jitter: the most seconds by which a job is due later than its tick; the schedule's name and
-            the tick decide how many; default: 0.
+        jitter: the most seconds by which a job is due after its tick; the actual number depends on
+            the schedule's name and the tick; default: 0.
         overlap: ``skip`` (the default): a tick has no job while the job of an earlier tick is
             unfinished; ``allow``: each tick has a job.
-        catch_up: of the ticks that passed while no worker ran, the ticks that get a job: the
-            ``last``
-            (the default), ``all`` (at most 100; needs ``overlap="allow"``) or ``none``.
+        catch_up: which of the ticks that passed while no worker ran get a job: the ``last`` (the
+            default), ``all`` (at most 100; needs ``overlap="allow"``) or ``none``.
         grace: seconds by which a tick may be late, at least 1; a later tick is missed; default: a
             day.
     """
@@ -78,14 +77,14 @@ def make_schedule(
     catch_up = _one_of("catch_up", CatchUp, options.get("catch_up", CatchUp.LAST))
     if catch_up is CatchUp.ALL and overlap is Overlap.SKIP:
         raise ConfigError(
-            "catch_up='all' needs overlap='allow': with 'skip' the first job that is caught up on"
-            " would skip the others"
+            "catch_up='all' needs overlap='allow': with 'skip', the first job that catches up would"
+            " make the schedule skip the others"
         )
     job = _check_call(call, stores, overlap)
     if job.expires is not None and job.expires <= spec.jitter:
         raise ConfigError(
-            f"expires ({job.expires:g} s) is not above jitter ({spec.jitter:g} s): some of its jobs"
-            " would expire before they are due"
+            f"expires ({job.expires:g} s) must be above jitter ({spec.jitter:g} s): otherwise some"
+            " jobs would expire before they are due"
         )
     return NewSchedule(
         name=name,
@@ -118,8 +117,8 @@ def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob
         raise ConfigError("the call of a schedule cannot have at=… or delay=…: its ticks say when")
     if call.job.expires_at is not None:
         raise ConfigError(
-            "the call of a schedule takes expires=… in seconds, not as a time: after that time none"
-            " of its jobs would run"
+            "the call of a schedule takes expires=… in seconds, not as a point in time, after which"
+            " none of its jobs would run"
         )
     if call.job.key is not None and overlap is Overlap.SKIP:
         raise ConfigError(
@@ -134,7 +133,7 @@ def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob
 
 def _encode_alike(call: Call[Any]) -> str:
     """Encode arguments identically on each worker: they are part of the schedule's version. A
-    worker copies them into the jobs, and needs no key for that."""
+    worker copies them into the jobs encoded, and needs no key for that."""
     payloads = call.task.stores.payloads
     if payloads is PLAIN:
         return call.job.args
@@ -142,7 +141,7 @@ def _encode_alike(call: Call[Any]) -> str:
 
 
 def _whole(every: Any) -> Any:
-    """Return whole seconds as an int, any other value unchanged: the spec reports what is wrong."""
+    """Return whole seconds as an int, any other value unchanged, for the spec to refuse."""
     seconds = every.total_seconds() if isinstance(every, timedelta) else every
     return int(seconds) if isinstance(seconds, float) and seconds.is_integer() else seconds
 
@@ -181,7 +180,7 @@ class Schedules:
         new = make_schedule(name, call, options, self._stores)
         if name in self.declared:
             raise ConfigError(
-                f"another schedule is called {name!r} already: give this one another name"
+                f"another schedule is already called {name!r}: give this one another name"
             )
         self.declared[name] = new
 
@@ -195,7 +194,7 @@ class Schedules:
     ) -> None:
         """Store a schedule, or replace the one of that name. It begins at the first tick after now.
 
-        A schedule whose ticks stay the same goes on where it was: only its call and its rules
+        A schedule whose ticks stay the same continues where it was: only its call and its rules
         change.
 
         Args:
@@ -218,7 +217,7 @@ class Schedules:
     put_sync = blocking(put)
 
     async def pause(self, name: str) -> None:
-        """Stop a schedule from firing until it is resumed. Its jobs go on. ScheduleNotFound."""
+        """Stop a schedule from firing until it is resumed. Its jobs continue. ScheduleNotFound."""
         await self._pause(name, paused=True)
 
     pause_sync = blocking(pause)
@@ -279,8 +278,8 @@ class Schedules:
     delete_sync = blocking(delete)
 
     async def list(self) -> Sequence[Schedule]:
-        """Return all schedules by name: those put at run time, and those code declares or has
-        declared in the last seven days."""
+        """Return all schedules by name: the schedules that were put at run time, and the schedules
+        that code declares, or has declared in the last seven days."""
         rows = await self._stores.ask(read_schedules)
         return [schedule_of(row, self._stores.payloads) for row in rows]
 

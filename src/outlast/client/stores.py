@@ -1,7 +1,7 @@
-"""Where an application's jobs live: its URL, and a store for each event loop.
+"""The place where an application's jobs live: its URL, and a store for each event loop.
 
 A store is opened at first use and belongs to one event loop in one process: an asyncpg
-connection cannot be used from another loop, and nothing of the kind survives a fork.
+connection cannot be used from another loop, and no connection survives a fork.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 Enqueue = Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
 Sender = Callable[[Sequence[NewJob], Enqueue], Awaitable[list[Enqueued]]]
-"""Stores jobs by the function that it gets, and returns what that has returned."""
+"""Stores jobs through the function that it is given, and returns that function's result."""
 
 CONNECTIONS = 4  # to a server, at most, per event loop
 FAREWELL_SECONDS = 1.0  # to close a store whose event loop is gone
@@ -71,8 +71,8 @@ _imported: list[str] = []  # the application that is being imported, if any
 
 @contextmanager
 def refuse_enqueuing(module: str) -> Iterator[None]:
-    """Refuse to enqueue while a worker or a command imports an application: each runner and most
-    commands import it again."""
+    """Refuse to enqueue while a worker or a command imports an application: each runner, and most
+    commands, import it and would enqueue the same again."""
     _imported.append(module)
     try:
         yield
@@ -80,12 +80,12 @@ def refuse_enqueuing(module: str) -> Iterator[None]:
         _imported.pop()
 
 
-def _check_is_no_import() -> None:
+def _check_not_importing() -> None:
     if _imported:
         raise UsageError(
-            f"{_imported[-1]} enqueues while it is imported to find its tasks: each runner, and"
-            ' each command, would enqueue it again. Put that under `if __name__ == "__main__":`'
-            " or into a file of its own"
+            f"{_imported[-1]} enqueues a job while it is imported: each runner and each command"
+            ' would enqueue it again. Put the call under `if __name__ == "__main__":` or into a'
+            " file of its own"
         )
 
 
@@ -102,17 +102,17 @@ class StoreProvider:
         payloads: Payloads = PLAIN,
         **options: Any,
     ) -> None:
-        """``notify``: whether enqueuing wakes idle workers, if the store can. ``wakeup``: the URL
-        of a messenger that does it instead. ``enqueues``: False for a program that enqueues nothing
-        here and so opens no messenger. ``payloads``: how payloads are encoded for the store.
-        ``options``: further ``StoreOptions``."""
+        """``notify``: whether enqueuing wakes idle workers, where the store can. ``wakeup``: the
+        URL of a messenger that wakes them instead. ``enqueues``: False for a program that enqueues
+        nothing here, and so opens no messenger. ``payloads``: how payloads are encoded for the
+        store. ``options``: further ``StoreOptions``."""
         self.payloads = payloads
         self._url = None if url is None else resolve_url(url)
         self.wakeup = wakeup
         self._messengers: dict[asyncio.AbstractEventLoop, Messenger] = {}
         self._notify = notify
         self._enqueues = enqueues
-        self.only: str | None = None  # the id of the only store that is used; None: it may be made
+        self.only: str | None = None  # the id of the only store to use; None: any, made if missing
         self._options = {"connections": CONNECTIONS} | options
         self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._store_id: str | None = None
@@ -131,14 +131,17 @@ class StoreProvider:
 
     def __reduce__(self) -> NoReturn:
         raise UsageError(
-            "an application, and a job or limit of it, cannot be pickled or copied: they hold"
-            " connections. Import the application there, and pass job.id for app.get(id)"
+            "an application, its jobs and its limits hold connections, and cannot be pickled or"
+            " copied: import the application there, and pass job.id for app.get(id)"
         )
 
     def move(self, url: str) -> None:
         """Use another store. UsageError once one has been opened."""
         if self._stores:
-            raise UsageError(f"the application already uses {redact(self.url)}")
+            raise UsageError(
+                f"the application has already opened {redact(self.url)}: call this before its"
+                " first job"
+            )
         self._url = resolve_url(url)
 
     async def store(self) -> Store:
@@ -156,7 +159,7 @@ class StoreProvider:
         return store
 
     async def ask(self, verb: Callable[[Store], Awaitable[R]]) -> R:
-        """Return what ``verb(store)`` returns; works with and without a running loop."""
+        """Return the result of ``verb(store)``; works with and without a running loop."""
 
         async def there() -> R:
             return await verb(await self.store())
@@ -171,15 +174,15 @@ class StoreProvider:
 
     def wrap(self, sender: Sender) -> None:
         """Enqueue through ``sender`` from now on: it gets the jobs and the function that stores
-        them, and may change the jobs before it calls that."""
+        them, and may change the jobs before it calls this function."""
         self._senders.append(sender)
 
     def enqueue(
         self, batch: Sequence[NewJob], connection: object = None
     ) -> Awaitable[list[Enqueued]]:
-        """Store at most ENQUEUE_MAX jobs in their order, all or none: here, or in the caller's
-        transaction on ``connection``; or, for a ``Spawn``, as the children of an attempt, in any
-        number."""
+        """Store at most ENQUEUE_MAX jobs in their order, all or none: on a connection of the store,
+        or in the caller's transaction on ``connection``; or, for a ``Spawn``, any number of jobs as
+        the children of an attempt."""
         return self._sending(lambda jobs: self._store_jobs(jobs, connection))(batch)
 
     async def enqueue_many(
@@ -200,7 +203,7 @@ class StoreProvider:
         await self._sending(store)(jobs)
 
     def _sending(self, store: Enqueue) -> Enqueue:
-        """Return a function that stores jobs by this one, through all senders, the newest first."""
+        """Return a function that stores jobs with this one, through all senders, newest first."""
         for sender in self._senders:
             store = _through(sender, store)
         return store
@@ -221,7 +224,7 @@ class StoreProvider:
             self.queues.note_stored(jobs, stored)
 
     def _store_jobs(self, batch: Sequence[NewJob], connection: object) -> Awaitable[list[Enqueued]]:
-        _check_is_no_import()
+        _check_not_importing()
         if connection is None or isinstance(connection, Spawn):
             return hop(lambda: self._enqueue_here(batch, connection))
         return self._enqueue_there(batch, connection)
@@ -232,14 +235,14 @@ class StoreProvider:
     async def ask_on(
         self, connection: object, verb: Callable[[Store | ForeignConnection], Awaitable[R]]
     ) -> R:
-        """Return what ``verb`` returns: of the store, or in the caller's transaction."""
+        """Return the result of ``verb``, on the store or in the caller's transaction."""
         if connection is None:
             return await self.ask(verb)
-        _check_is_no_import()
+        _check_not_importing()
         return await verb(await self._foreign(connection))
 
     async def _foreign(self, connection: object) -> ForeignConnection:
-        """Return a connection of the caller's, once it is known to be on this store."""
+        """Return the caller's connection, checked to be on this store."""
         with importing:
             from outlast.store.foreign import checked
 
@@ -256,7 +259,7 @@ class StoreProvider:
         take: Callable[[list[Enqueued]], None],
         connection: object,
     ) -> None:
-        _check_is_no_import()
+        _check_not_importing()
         batches = list(split(jobs, lambda job: (1, len(job.args))))
         if connection is None:
             await hop(lambda: self._enqueue_in_turn(batches, take))
@@ -267,8 +270,8 @@ class StoreProvider:
     async def _enqueue_in_turn(
         self, batches: Sequence[Sequence[NewJob]], take: Callable[[list[Enqueued]], None]
     ) -> None:
-        """Store batches. ``call_soon`` runs ``take`` once the next batch is on its way, so that
-        both work at the same time."""
+        """Store batches. ``call_soon`` runs ``take`` while the next batch is on its way, so that
+        client and server work at the same time."""
         stored: list[list[Enqueued]] = []
 
         def catch_up() -> None:
@@ -285,7 +288,7 @@ class StoreProvider:
     async def _enqueue_here(
         self, batch: Sequence[NewJob], spawn: Spawn | None = None
     ) -> list[Enqueued]:
-        """Announce the jobs to the messenger, if there is one, once they are committed."""
+        """Store jobs; once they are committed, announce them to the messenger, if there is one."""
         store = await self.store()
         stored = await (store.enqueue(batch) if spawn is None else store.spawn(batch, spawn))
         messengers = self._messengers  # usually empty
@@ -387,13 +390,13 @@ def _through(sender: Sender, enqueue: Enqueue) -> Enqueue:
 
 
 def _unless_opened_before(error: StoreUnavailable, url: str) -> StoreUnavailable:
-    """Return the error of a store that could not be opened: the caller's own transaction may hold
-    the lock on the file."""
+    """Return the error of a store that could not be opened, with advice in case the caller's own
+    transaction holds the lock on the file."""
     if file_of(url) is None:
         return error
     return StoreUnavailable(
-        f"{text_of(error)}; if the lock is that of your own open transaction: the first call makes"
-        " the tables on another connection, so run `outlast migrate` or `async with app:` first"
+        f"{text_of(error)}; if your own open transaction holds the lock: the first call creates the"
+        " tables on another connection, so run `outlast migrate` or `async with app:` before it"
     )
 
 
@@ -402,8 +405,8 @@ def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _keep_until_closed(stores: dict[asyncio.AbstractEventLoop, _Opened]) -> None:
-    """Keep the stores that their loops close at the end: the garbage collector would begin earlier,
-    and a loop that ends just then does not wait for that."""
+    """Keep alive the stores that their loops will close when they end: the garbage collector might
+    begin to close them earlier, and a loop that ends just then would not wait for it."""
     _left_open.extend(stores.items())
     _left_open[:] = [
         (loop, opened) for loop, opened in _left_open if not (opened.is_closed or loop.is_closed())
@@ -426,8 +429,9 @@ async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
 
 
 async def _close_there(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
-    """Close a store on a running loop, or let the loop do so at its end, or once it runs again: its
-    thread may wait for this very call."""
+    """Close a store on another thread's running loop. Give up after CLOSING_SECONDS, since that
+    thread may wait for this very call: the loop then closes the store when it next runs, or at its
+    end."""
     _keep_until_closed({loop: opened})
     there = asyncio.run_coroutine_threadsafe(opened.close(), loop)
     closing = asyncio.wrap_future(there)

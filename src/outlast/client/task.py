@@ -420,7 +420,7 @@ def _check_checkpoint(task: str, annotation: Any) -> Any:
         make_decoder(annotation)
     except Exception as error:
         raise ConfigError(
-            f"checkpoint of task {task} is a type, such as a dataclass or dict[str, int]:"
+            f"checkpoint of task {task} must be a type, such as a dataclass or dict[str, int]:"
             f" {text_of(error)}"
         ) from error
     return annotation

@@ -226,7 +226,7 @@ def check_moment(what: str, at: object) -> float:
     if at.utcoffset() is None:
         raise ConfigError(
             f"{what} must know its time zone, such as datetime(2030, 1, 1, 8, tzinfo=UTC);"
-            f" {at.isoformat()} may mean any"
+            f" {at.isoformat()} could be in any zone"
         )
     return at.timestamp()
 
@@ -241,7 +241,7 @@ def make_expiry(expires: object) -> dict[str, float | None]:
 def make_meta(meta: object) -> str:
     """Return notes on a job as JSON text, or raise ConfigError."""
     if not isinstance(meta, Mapping) or not all(isinstance(name, str) for name in meta):
-        raise ConfigError("meta must be a dict with names, such as {'trace': '4bf9'}")
+        raise ConfigError("meta must be a dict whose keys are texts, such as {'trace': '4bf9'}")
     try:
         text = to_json("meta", dict(meta))
     except BadArguments as error:
@@ -268,7 +268,9 @@ def make_on_key(
     """Return what an enqueue does about the job that has its key, or raise ConfigError; None: the
     usual."""
     if until not in {None, "start"}:
-        raise ConfigError(f"until must be 'start', not {until!r}: a key is held to a job's end")
+        raise ConfigError(
+            f"until must be 'start', not {until!r}: without it, a job holds its key until it ends"
+        )
     if on_conflict not in {None, "replace"}:
         raise ConfigError(
             f"on_conflict must be 'replace', not {on_conflict!r}: without it, the unfinished job"
@@ -299,13 +301,14 @@ def check_order(placement: Placement) -> None:
             raise ConfigError("once_per, debounce, until and on_conflict need a key: using(key=…)")
         if placement.after or placement.followers:
             raise ConfigError(
-                "once_per, debounce, until, on_conflict do not combine with after, then, on_dead"
+                "once_per, debounce, until and on_conflict cannot be combined with after, then or"
+                " on_dead"
             )
     due, end = placement.run_at, placement.expires_at
     if due is None:
         due, end = placement.delay, placement.expires
     if end is not None and end <= due:
-        raise ConfigError("expires is not after the job is due: it would never run")
+        raise ConfigError("expires must be later than the job is due, or the job would never run")
 
 
 def check_priority(priority: object) -> int:

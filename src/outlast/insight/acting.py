@@ -216,7 +216,7 @@ async def _why_not(
 
 
 UNCHANGED = {
-    Cancelled.ENDED.value: "has ended already",
+    Cancelled.ENDED.value: "has already ended",
     Requeued.NOT_ENDED.value: "has not ended: cancel it first, or wait until it ends",
     Requeued.COMPLETED.value: "is completed: enqueue it again instead",
     Requeued.KEY_TAKEN.value: "cannot be requeued: an unfinished job has its key",
@@ -277,7 +277,7 @@ def _find_by_name(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
             " good"
         )
     if found:
-        raise Refused(f"worker {name} has ended already: it is {found[-1].status.value}")
+        raise Refused(f"worker {name} has already ended: it is {found[-1].status.value}")
     raise Refused(f"there is no worker {name}: `outlast workers` lists them")
 
 

@@ -134,14 +134,14 @@ async def begin(store: Store, seen: Preview, by: By) -> int:
     found = await _look(store, wanted, seen.filter, seen.as_of)
     if len(found.ids) > seen.count and not seen.at_least:
         raise MoreThanExpected(
-            f"{len(found.ids):,} jobs match, and {seen.count:,} were expected: nothing was done;"
-            " check a new preview"
+            f"{len(found.ids):,} jobs match, but {seen.count:,} were expected: nothing was done;"
+            " make a new preview and check it"
         )
     written = msgspec.json.encode(seen.filter).decode()
     if len(written) > FILTER_MAX:
         raise UsageError(
             f"the filter has {len(written):,} characters, but only {FILTER_MAX:,} can be recorded:"
-            " filter by a shorter text"
+            " search for a shorter text"
         )
     is_one = len(found.ids) == 1 and found.before is None
     return await store.note(

@@ -26,10 +26,11 @@ from outlast.store.statistics import Place
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     """All facts about one job. ``attempts`` are its closed attempts by token; ``now`` is in seconds
-    since 1970. ``held``: running jobs, as many as were read. ``stream``: where it waits for limits
-    or its turn, if it does. ``locked_by``: sessions in the way of its limits. ``upstream``: the
-    first jobs that it waits or waited for. ``steps``: its kept steps. ``may_tell_others``:
-    whether an answer may count and name other jobs; they may belong to other tenants."""
+    since 1970. ``held``: running jobs, as many as were read. ``stream``: its place in the stream
+    where it waits for limits or its turn, if any. ``locked_by``: sessions that block its limits.
+    ``upstream``: the first jobs that it waits or waited for. ``steps``: its kept steps.
+    ``may_tell_others``: whether an answer may count and name other jobs, which may belong to other
+    tenants."""
 
     row: StoredJob
     attempts: Sequence[AttemptRow]

@@ -1,5 +1,5 @@
-"""Explain why a queued job does not run yet: its time, a suspicion, its place in the queue, or that
-no worker can take it (``availability.hindrance`` decides why). Pure."""
+"""Explain why a queued job does not run yet: it is not due, it is a suspect, other jobs precede it,
+or no worker can take it (``availability.hindrance`` decides why). Pure."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ from outlast.store.rows import WorkerRow
 
 
 def explain_waiting(about: JobDetails) -> Explanation:
-    """Return why a queued job waits and what it waits for, then how often it came back so."""
+    """Return why a queued job waits and what it waits for, and how often it returned to the queue
+    in the same way."""
     answer, last = _explain(about), about.attempts[-1] if about.attempts else None
     if last is None or last.charge != Charge.NONE or last.repeats == 1 or about.row.waiting:
         return answer
-    if last.outcome == CrashKind.UNDECODABLE:  # which is why, and told before
+    if last.outcome == CrashKind.UNDECODABLE:  # ``_uncharged`` has said so
         return answer
     often = f"It was {line(last.outcome, NAME_MAX)} {count_of(last.repeats, 'time')} in a row."
     return msgspec.structs.replace(answer, sentences=[*answer.sentences, often])
@@ -115,7 +116,7 @@ def _in_line(about: JobDetails, past: list[str]) -> Explanation:
         sentences.append(said)
         position, move = "slots_held", HOLD_NO_SLOTS
     else:
-        first = ", after those before it" if about.place.before and about.may_tell_others else ""
+        first = ", after the jobs before it" if about.place.before and about.may_tell_others else ""
         position = "in_line"
         move = (
             f"A worker takes it once it has a free slot{first}; with more workers it starts sooner."
@@ -124,7 +125,7 @@ def _in_line(about: JobDetails, past: list[str]) -> Explanation:
 
 
 def _describe_line(about: JobDetails, able: Sequence[WorkerRow], load: int) -> list[str]:
-    """Say since when a job has been due, and who can take it."""
+    """Say how long a job has been due, and which workers can take it."""
     lasts = f"It has been due {since(about.row.run_at, about.now)}"
     takers = f"{capitalize(join_names(able))} can take it"
     if not about.may_tell_others:
@@ -173,7 +174,7 @@ def _suspicion(about: JobDetails) -> list[str]:
 
 
 def _uncharged(about: JobDetails) -> list[str]:
-    """Say why its last attempt came back, if that was not charged and is why it waits."""
+    """Say why its last attempt returned to the queue, if it was not charged and is why it waits."""
     last = about.attempts[-1] if about.attempts else None
     if last is None or last.charge != Charge.NONE or about.row.event is not None:
         return []
@@ -211,7 +212,7 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
             if asleep := [one for one in about.workers if sleeps(one, about.now)]:
                 wait = span(asleep[-1].lease_expires_at - about.now)
                 said = f"No worker is awake: {join_names(asleep[-1:])} wakes within {wait}."
-                move = "Nothing needs to be done: it claims jobs then. A restart wakes it sooner."
+                move = "Nothing needs to be done: it will claim jobs then. A restart wakes it now."
         case "unservable" if row.task == SHELL_TASK:
             said = (
                 f"It is a shell command, and no live worker runs commands; alive:"

@@ -102,7 +102,7 @@ def _blocked(about: JobDetails) -> Explanation:
     told = [f"{_name(about, one)} {_WANTED[one.wants]}" for one in left[:3]]
     more = left[0].number_left - len(told) if left else 0
     told += [f"{more:,} {'other' if more == 1 else 'others'}"] if more > 0 else []
-    said = f"It waits for {_listed(told)}." if told else "What it waited for has ended."
+    said = f"It waits for {_listed(told)}." if told else "All jobs that it waited for have ended."
     moves = ["The next worker to check will queue it, or cancel it if one ended otherwise."]
     if left:
         moves = [

@@ -85,7 +85,7 @@ class LookCollector:
         )
         yield _gauge(
             "outlast_queue_oldest_due_seconds",
-            "For how long the job that is due for longest has been due; 0 where none is.",
+            "How long the oldest due job has been due; 0 if no job is due.",
             ("queue",),
             oldest,
         )
@@ -129,7 +129,7 @@ class LookCollector:
             if standing != "gone":
                 statuses[one.status.value if standing == "well" else standing,] += 1
         statuses["asleep",] = len({one.name for one in self._look.workers if sleeps(one, now)})
-        words = "Workers that their rows say are there, by what is known of them."
+        words = "Workers with a live row in the store, by what is known of them."
         yield _gauge("outlast_workers", words, ("status",), statuses)
         lost = {(kind,): row["lost"] for kind, row in self._stats["wakeups"].items()}
         words = "Live workers that are not woken and have to poll, by the kind of wake-up."

@@ -145,7 +145,7 @@ def _fields_of(text: str) -> list[str]:
         text = ALIASES[text.strip().lower()]
     fields = text.split()
     if found := re.match(r"(?:CRON_)?TZ=(\S+)", text.strip()):
-        raise ConfigError(f"cron {text!r}: the text names no zone; use zone={found[1]!r}")
+        raise ConfigError(f"cron {text!r} cannot contain a zone: give zone={found[1]!r}")
     if len(fields) == 6:  # noqa: PLR2004
         raise ConfigError(
             f"cron {text!r} has six fields; it takes five, from the minute to the day of the week."
@@ -167,7 +167,7 @@ def _parse(text: str, fields: list[str]) -> CronSim:
         too_far = any(int(step) > most for step in re.findall(r"/(\d{1,9})", field))
         if _read(" ".join(alone)) is None or too_far:
             raise ConfigError(
-                f"cron {text!r}: {field!r} is wrong for the {name}, which takes {takes},"
+                f"cron {text!r}: {field!r} is not valid for the {name}, which takes {takes},"
                 f" lists, ranges and steps up to /{most}"
             )
     parsed = _read(" ".join(fields))

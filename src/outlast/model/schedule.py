@@ -55,8 +55,8 @@ class Spec(
 
     def __post_init__(self) -> None:
         if (self.cron is None) == (self.every is None):
-            given = "neither" if self.cron is None else "both"
-            raise ConfigError(f"give cron='30 2 * * *' or every=600 (seconds); here is {given}")
+            given = "neither is" if self.cron is None else "both are"
+            raise ConfigError(f"give cron='30 2 * * *' or every=600 (seconds): {given} given")
         if self.cron is not None:
             cron_of(check_text(self.cron))
         else:
@@ -152,6 +152,6 @@ def _check_jitter(jitter: object, every: int | None) -> None:
     most = min(JITTER_MAX, every or JITTER_MAX)
     if not 0 <= jitter <= most:
         raise ConfigError(
-            f"jitter must be seconds from 0 to {most:.0f}: a day, or the time of one every, is the"
-            f" most; not {jitter:g}"
+            f"jitter must be seconds from 0 to {most:.0f} (a day, or every if that is shorter), not"
+            f" {jitter:g}"
         )

@@ -229,8 +229,8 @@ class Payloads:
         encoded = self._join(kind, text, steps)
         if encoded != self._join(kind, text, steps):
             raise ConfigError(
-                "the call of a schedule is declared by each worker, so it must be encoded alike"
-                " each time: give your codec a method encode_same(data, kind) that does"
+                "each worker declares the call of a schedule, so its encoded form must be the same"
+                " each time: give your codec a method encode_same(data, kind) that does this"
             )
         return encoded
 

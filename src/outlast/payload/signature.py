@@ -223,7 +223,7 @@ class Signature:
             elif field.kind in _POSITIONAL and not gap:
                 args.append(values[name])
             elif field.kind is inspect.Parameter.POSITIONAL_ONLY:
-                raise BadArguments(f"task {self.task} takes {name!r} by its position only")
+                raise BadArguments(f"task {self.task} takes {name!r} by position only")
             else:
                 kwargs[name] = values[name]
         return tuple(args), kwargs

@@ -15,8 +15,8 @@ printing.py          sends an attempt's output with the attempt's token
 tail.py              the last lines of an output, in bounded memory
 process_state.py     restores what a task changed in its process before the next one runs
 interruptions.py     counts the signals from outside that asked this runner to end
-ticks.py             says when this runner did not run, as in a suspended machine
-garbage.py           what garbage collections visit, and when a quiet runner makes one
+ticks.py             tells when this runner did not run, as in a suspended machine
+garbage.py           what garbage collections visit, and when an idle runner runs one
 tether.py            the process that kills runners when their worker is gone; standard library only
 shell/               commands as jobs
 """

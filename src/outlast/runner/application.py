@@ -49,7 +49,7 @@ def refuse_greenlets() -> None:
     error. A process that only enqueues may be patched."""
     if (made := find_greenlets()) is not None:
         raise ApplicationError(
-            f"{made}, and workers need real ones: call it where your web server starts, not in a"
+            f"{made}, but workers need real threads: call it where your web server starts, not in a"
             " module that a worker imports; for many calls at once write async tasks, and run them"
             " with --concurrency 100"
         )
@@ -59,9 +59,9 @@ def find_greenlets() -> str | None:
     """Return who has replaced Python's threads or queues by greenlets, if so."""
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
     if gevent is not None and any(map(gevent.is_module_patched, ("threading", "queue"))):
-        return "gevent's monkey.patch_all() has made greenlets of Python's threads"
+        return "gevent's monkey.patch_all() has turned Python's threads into greenlets"
     if eventlet is not None and eventlet.is_monkey_patched("thread"):
-        return "eventlet's monkey_patch() has made greenlets of Python's threads"
+        return "eventlet's monkey_patch() has turned Python's threads into greenlets"
     return None
 
 
@@ -73,14 +73,14 @@ def _load(spec: str, what: str, form: str, example: str) -> tuple[str, str, obje
         raise ApplicationError(f"{spec!r} does not name {what}; write {form}, as in {meant}")
     if module_name.endswith(".ipynb"):
         raise ApplicationError(
-            f"{module_name!r} is a notebook: put the application and its tasks into a file, as by a"
-            f" cell with %%writefile jobs.py, and name that: jobs:{attribute}"
+            f"{module_name!r} is a notebook: put the application and its tasks into a file, for"
+            f" example with a cell %%writefile jobs.py, and name that: jobs:{attribute}"
         )
     if dotted := _dotted(module_name):
         is_elsewhere = os.path.relpath(module_name).startswith(os.pardir)
-        where = "start in its folder, and" if is_elsewhere else "from the folder that you start in,"
+        where = "start in its folder, and " if is_elsewhere else ""
         raise ApplicationError(
-            f"{module_name!r} is a file; {where} name its module: {dotted}:{attribute}"
+            f"{module_name!r} is a file; {where}name its module: {dotted}:{attribute}"
         )
     if module_name.partition(".")[0] != OUR_PACKAGE:
         _look_here_too()
@@ -113,9 +113,7 @@ def _import(name: str) -> object:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             near = get_close_matches(name, [each.stem for each in Path().glob("*.py")], n=1)
             hint = (
-                f"did you mean {near[0]}"
-                if near
-                else "is it spelt right, and do you start in its folder"
+                f"did you mean {near[0]}" if near else "is it spelt right, and is this its folder"
             )
             raise ApplicationError(f"no module named {name!r}: {hint}?") from error
         raise ApplicationError(f"cannot import {name!r}: {text_of(error)}") from error

@@ -403,7 +403,9 @@ class Executor:
             try:
                 tell(attempt, outcome)
             except Exception:  # it must not keep the end back
-                logging.getLogger("outlast").exception("the end of %r was not heard", attempt)
+                logging.getLogger("outlast").exception(
+                    "a listener failed at the end of %r", attempt
+                )
 
     def _prepare_or_refuse(self, claimed: Claimed) -> Prepared | Outcome:
         """Return what an attempt needs to begin, or its end if it cannot, for example because it

@@ -67,7 +67,7 @@ from outlast.runner.ticks import Ticks
 from outlast.store.limits import CodeLimits, DeclaredTask
 from outlast.store.values import StepFound
 
-ENDED_BY_A_TASK = "outlast: a task has ended the event loop of its runner\n"
+ENDED_BY_A_TASK = "outlast: a task has stopped the event loop of its runner\n"
 BROKEN = 3  # exit code of a runner that could not start or continue
 LEAVE_SECONDS = 3.0  # for a lifespan that was cancelled
 LIFESPAN_FAILED = "the application's lifespan has failed"

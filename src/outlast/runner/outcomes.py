@@ -48,10 +48,10 @@ _INTERRUPTIONS = {
     StopReason.PAUSE,
     StopReason.BLOCKED,
 }  # not caused by the job or its owner
-SIGNALLED = "its runner was signalled from outside, and what it had started may have been, too"
+SIGNALLED = "its runner received a signal from outside, as its child processes may have"
 _RETURNED = (
     "it returned when it was asked to stop, and so runs again;"
-    " attempt.finish(result) says that the work is whole"
+    " attempt.finish(result) says that the work is complete"
 )
 
 

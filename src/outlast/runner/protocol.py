@@ -1,8 +1,8 @@
 """Defines the frames between a worker and a runner: msgpack, length-prefixed, bounded.
 
 Both sides, the tests and a simulated runner share one reader and one writer. A frame is four bytes
-of length (big-endian) and one tagged message. A reader stops at a bad frame: nothing after it can
-be trusted.
+of length (big-endian) and one tagged message. A reader stops at a bad frame, since it cannot trust
+anything after it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed
 
 FRAME_MAX = 64 * 1024 * 1024  # bytes
-BATCH_BYTES = 1024 * 1024  # a frame that carries many attempts is closed above this
+BATCH_BYTES = 1024 * 1024  # of a frame that carries several attempts
 PREFIX_BYTES = 4
 
 T = TypeVar("T")
@@ -30,8 +30,8 @@ STACKS_SIGNAL: int = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else sig
 
 
 class RunnerSettings(msgspec.Struct, frozen=True):
-    """The settings of a runner, with passwords in URLs: so they come over the socket, not as
-    arguments, which every user of the machine can read.
+    """The settings of a runner. URLs in them have passwords, so they are sent over the socket, not
+    as arguments, which every user of the machine can read.
 
     ``stacks`` and ``lock`` are inherited descriptors. ``shell``: whether commands may be run, too.
     ``redact``: patterns of text that reports must not show.
@@ -52,7 +52,7 @@ class RunnerSettings(msgspec.Struct, frozen=True):
 
     def make_hide(self) -> Callable[[str], str]:
         """Return a function that removes secrets and matches of the patterns from a text. Call it
-        before the text is cut: no pattern matches a piece of a secret."""
+        before the text is cut: a pattern may not match a piece of a secret."""
         secrets, patterns = make_hider(self.url, self.wakeup), hiding(self.redact)
         return lambda text: patterns(secrets(text))
 
@@ -90,20 +90,21 @@ class Run(_Frame, frozen=True):
 
 
 class Stop(_Frame, frozen=True):
-    """Worker: end this attempt if its code has not begun, like a recall; else ask it to stop."""
+    """Worker: end this attempt if its code has not begun, as ``Recall`` does; else ask it to
+    stop."""
 
     token: int
     reason: str
 
 
 class Recall(_Frame, frozen=True):
-    """Worker: end the attempts among these whose code has not begun, and say so."""
+    """Worker: end the attempts among these whose code has not begun, and name them."""
 
     tokens: list[int]
 
 
 class Saved(_Frame, frozen=True):
-    """Worker: the store's answer to a save or a step; ``value``: what a look has found."""
+    """Worker: the store's answer to a save or a step; ``value``: the step's value, if found."""
 
     seq: int
     answer: str
@@ -111,13 +112,13 @@ class Saved(_Frame, frozen=True):
 
 
 class Ping(_Frame, frozen=True):
-    """Worker: does your event loop turn?"""
+    """Worker: does your event loop run?"""
 
     seq: int
 
 
 class ShowStack(_Frame, frozen=True):
-    """Worker: where does this attempt's coroutine stand?"""
+    """Worker: which line is this attempt's coroutine at?"""
 
     token: int
 
@@ -144,7 +145,8 @@ class ApplicationFailed(_Frame, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How one attempt ended. ``completed_in``: by its own transaction, to be checked."""
+    """How one attempt ended. ``completed_in``: in its own transaction; the worker has to check
+    whether that was committed."""
 
     token: int
     outcome: Outcome
@@ -188,7 +190,7 @@ class SaveRequest(_Frame, frozen=True):
 
 
 class StepRequest(_Frame, frozen=True):
-    """Runner: keep the value of this step (JSON text), or look for it (None); answer ``seq``."""
+    """Runner: keep this value of a step (JSON text), or read it (None); answer with ``seq``."""
 
     seq: int
     token: int
@@ -204,30 +206,32 @@ class Reported(_Frame, frozen=True):
 
 
 class Pong(_Frame, frozen=True):
-    """Runner: the loop turns. Sent by the loop itself. ``still``: the spans, on the boot clock, in
-    which the runner did not run, each told once."""
+    """Runner: the loop runs. Sent by the loop itself. ``still``: the spans, on the boot clock, in
+    which the runner did not run, each reported once."""
 
     seq: int
     still: list[tuple[float, float]] = []
 
 
 class StackAtLimit(_Frame, frozen=True):
-    """Runner: where this attempt's coroutine stood when it was asked to stop at a limit."""
+    """Runner: the stack of this attempt's coroutine when it was asked to stop at a limit."""
 
     token: int
     stack: str
 
 
 class StackShown(_Frame, frozen=True):
-    """Runner: here; "" if it is not a coroutine, or does not wait. Sent by the loop itself."""
+    """Runner: the stack of this attempt's coroutine; "" if it is not a coroutine, or does not wait.
+    Sent by the loop itself."""
 
     token: int
     stack: str
 
 
 class Restored(_Frame, frozen=True):
-    """Runner: this attempt, or one of ``others`` since the runner was last idle, has made these
-    changes to the process. If they cannot be undone, it is ``spoiled``, and returns its stock."""
+    """Runner: this attempt, or one of ``others`` that ran since the runner was last idle, has made
+    these changes to the process. ``spoiled``: they cannot be undone, and the runner returns its
+    stock."""
 
     token: int
     others: int
@@ -274,7 +278,7 @@ class Unpacker(Generic[T]):
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[T]:
-        """Yield the frames that are complete. Raises FrameError on the first bad one."""
+        """Yield the complete frames. Raises FrameError at the first bad one."""
         self._buffer += data
         at = 0
         try:

@@ -1,9 +1,9 @@
 """Says what new jobs wait for, in terms that both stores share. Pure.
 
-A job that waits for others, upstream of it, is blocked (``model.job``). The end of a job that is
-awaited leaves a notice in the same commit; the next exchange resolves it: it makes blocked jobs
-queued whose upstream jobs have all ended as wanted, and cancels those for which that can no longer
-happen.
+A job that waits for others, upstream of it, is blocked (``model.job``). When an awaited job ends,
+the same commit leaves a notice, which the next exchange resolves: it queues blocked jobs whose
+upstream jobs have all ended as required, and cancels blocked jobs for which this has become
+impossible.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.values import Claimed, Enqueued, NewJob, Spawn, Upstream, Wants
 
-RESOLVE_MAX = 500  # notices that one exchange does in a round
+RESOLVE_MAX = 500  # notices that one exchange resolves in a round
 UNWATCHED, WATCHED, MET, FAILED, QUIET = range(5)  # states of a dependency; QUIET on PostgreSQL
 RESULTS_BYTES = 16 * 1024**2  # of results that one attempt gets as arguments
 
 
 class Dependency(NamedTuple):
-    """What a stored job waits for, in its ``place`` among all of them. ``is_new``: the same call
-    has stored the upstream job."""
+    """A job that a stored job waits for, and its ``place`` among all of these. ``is_new``: the same
+    call has stored the upstream job."""
 
     job_id: int
     upstream_id: int
@@ -39,15 +39,16 @@ def check_dependent(jobs: Sequence[NewJob]) -> None:
     """Raise UsageError if jobs that may replace others are enqueued with jobs that wait."""
     if any(job.on_key is not None for job in jobs):
         raise UsageError(
-            "once_per, debounce, until, on_conflict do not combine with jobs that wait for others"
+            "once_per, debounce, until and on_conflict cannot be combined with jobs that wait for"
+            " others"
         )
     waits: dict[str, Sequence[Upstream]] = {}
     for job in jobs:
         first = job.after if job.key is None else waits.setdefault(job.key, job.after)
         if job.after and first != job.after:
             raise UsageError(
-                f"a call waits for other jobs than an earlier one with its key {job.key!r}, whose"
-                " job it would be: it would not run. Give it a key of its own"
+                f"two calls have the key {job.key!r}, but wait for different jobs: only the first"
+                " would run. Give each a key of its own"
             )
 
 
@@ -62,8 +63,8 @@ def find_named(jobs: Sequence[NewJob]) -> list[int]:
 
 
 def check_upstream(named: Sequence[int], keeps: Mapping[int, float | None]) -> None:
-    """Raise JobNotFound for a missing job, UsageError for one whose end leaves nothing. ``keeps``:
-    how long each is kept."""
+    """Raise JobNotFound for a missing job, UsageError for one that is deleted when it ends.
+    ``keeps``: for how long each is kept."""
     for job_id in named:
         if job_id not in keeps:
             raise JobNotFound(f"there is no job {job_id} to wait for: nothing was enqueued")
@@ -102,10 +103,13 @@ def not_spawned(spawn: Spawn) -> LostLease:
 def add_results(
     claimed: Sequence[Claimed], rows: Sequence[tuple[int, str | None, int, int | None, bool]]
 ) -> tuple[list[Claimed], list[Transition]]:
-    """Return claimed jobs with their results, and ends that give back the others: a reply has no
-    room for their results (late). ``rows``: each job's results in their order, with their count, a
-    completed job whose result was deleted, and late; fewer rows: too many bytes for an
-    attempt."""
+    """Return claimed jobs with the results that they take, and ends that return the others to the
+    queue: the reply had no room for their results.
+
+    Each of ``rows`` has a job's id, one of its results, in order, how many results it takes, a
+    completed job whose result was deleted (or None), and whether the reply had no room. Fewer rows
+    than results: they are too large for one attempt.
+    """
     found: dict[int, list[str | None]] = {}
     counts: dict[int, tuple[int, int | None]] = {}
     late: set[int] = set()
@@ -126,7 +130,7 @@ def _give_back(claimed: Claimed) -> Transition:
         charge=Charge.NONE,
         failures=claimed.failures,
         losses=claimed.losses,
-        message="the reply had no room for the results that it gets",
+        message="the reply to the claim had no room for the results that it takes",
         solo=claimed.solo,
         incident=claimed.incident,
         began=False,
@@ -143,7 +147,7 @@ def _with_results(
     results, (count, gone) = found.get(claimed.job_id, []), counts.get(claimed.job_id, (None, None))
     if gone is not None:
         told = (
-            f"the result of job {gone}, for which it waited, was deleted before it came back:"
+            f"the result of job {gone}, for which it waited, was deleted before it began again:"
             " enqueue the flow again, with a longer keep"
         )
         return msgspec.structs.replace(claimed, malformed=claimed.malformed or told)

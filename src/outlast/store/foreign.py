@@ -87,7 +87,7 @@ class _Sqlalchemy:
         dialect, self.callers = _dialect_of(owner)
         if dialect.is_async and not self._awaits:
             raise UsageError(
-                "hand in the AsyncConnection or AsyncSession itself, not what run_sync() gives you"
+                "pass the AsyncConnection or AsyncSession itself, not the object from run_sync()"
             )
         self._pyformat = dialect.driver.startswith("psycopg")
 
@@ -146,8 +146,8 @@ class _Django:
     def __init__(self, connection: Any) -> None:
         if loop_is_running():
             raise UsageError(
-                "a connection of Django is not for event loops: call the NAME_sync form in plain"
-                " code, which sync_to_async() can run for you"
+                "a Django connection cannot be used in an event loop: call the NAME_sync form in"
+                " plain code, which sync_to_async() can run for you"
             )
         connection.validate_thread_sharing()
         connection.validate_no_broken_transaction()
@@ -216,7 +216,7 @@ def _dialect_of(owner: Any) -> tuple[Any, Callers]:
         bound = owner.get_bind() if hasattr(owner, "get_bind") else owner
     except Exception as error:
         raise ConnectionMismatch(
-            f"the session does not know which engine to use ({text_of(error)}): hand in"
+            f"the session does not know which engine to use ({text_of(error)}): pass"
             " session.connection(bind_arguments=…) instead"
         ) from error
     dialect, known = bound.dialect, all_callers()
@@ -264,8 +264,8 @@ async def checked(
         )
     if seen != store_id:
         raise ConnectionMismatch(
-            "the connection is on another Outlast schema than the application's: in its"
-            " transaction nothing can be stored here"
+            "the connection is on another Outlast schema than the application's: pass one that is"
+            " on the same"
         )
     return found
 

@@ -356,7 +356,7 @@ def _prepare(directory: Path) -> None:
         raise ConfigError(
             f"no lock file in {directory}: it belongs to user {status.st_uid}, who could hide a"
             " death, and not to this user, to root or to the owner of the store's file. Remove it,"
-            " or keep the store (or $OUTLAST_RUN_DIR) in a directory in which others make"
+            " or keep the store (or $OUTLAST_RUN_DIR) in a directory in which other users create"
             " nothing"
         )
 

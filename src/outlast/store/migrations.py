@@ -108,7 +108,7 @@ def step_of(file_name: str, sql: str) -> Step:
     if concurrent is None and "CONCURRENTLY" in code:
         raise ValueError(
             f"{file_name} has CONCURRENTLY among other statements: `CREATE INDEX CONCURRENTLY NAME"
-            " ON …` is a migration of its own"
+            " ON …` must be a migration of its own"
         )
     checksum = hashlib.sha256(sql.encode()).hexdigest()
     index = None if concurrent is None else concurrent[1]
@@ -162,8 +162,9 @@ def check_same(applied: Sequence[Applied], only: str | None) -> None:
     """Raise SchemaMismatch if the store has another id than this; None: any will do."""
     if only is not None and only not in [row.store_id for row in applied]:
         raise SchemaMismatch(
-            "this leads to another store than that of the worker: a variable such as $PGDATABASE,"
-            " set by a task, counts for all its connections; pass it to a child process alone"
+            "this connection leads to another store than the worker's: a variable such as"
+            " $PGDATABASE, set by a task, affects all its connections; set it for a child process"
+            " only"
         )
 
 
@@ -191,6 +192,6 @@ def _version(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split("."))
     except ValueError:
         raise SchemaMismatch(
-            f"the schema of this store names {text!r} as the program that it serves, which is no"
-            " version: a row of outlast_schema was changed or damaged; restore a backup"
+            f"a row of outlast_schema names {text!r} as the oldest program that may use this store,"
+            " which is not a version: the row was changed or damaged; restore a backup"
         ) from None

@@ -51,10 +51,10 @@ class Health:
 
     @property
     def known(self) -> bool:
-        """Whether it has been tried at all."""
+        """Whether a connection has been tried yet."""
         return self.good or self.trouble is not None
 
-    def note_well(self) -> bool:
+    def note_ready(self) -> bool:
         """Note that it works; return whether that is news."""
         if self.good:
             return False
@@ -69,7 +69,7 @@ class Health:
             emit("wakeup_lost", kind=self.kind, error=text)
         self.good, self.trouble = False, text
 
-    def ended(self) -> None:
+    def note_closed(self) -> None:
         """Note that it no longer listens."""
         self.good, self.trouble = False, "closed"
 
@@ -84,7 +84,7 @@ def _format_error(error: BaseException) -> str:
 
 
 class Backoff:
-    """Pauses between two connections: ever longer, until one has lasted for a while."""
+    """Waits between two connections: ever longer, until one has lasted for a while."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -92,7 +92,7 @@ class Backoff:
         self._since = math.inf
 
     def note_connected(self) -> None:
-        """Note that a connection stands from now on."""
+        """Note that a connection was made now."""
         self._since = self._clock.boot()
 
     async def rest(self, least: float = 0.0) -> None:
@@ -105,9 +105,9 @@ class Backoff:
 
 
 async def end(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
-    """Cancel tasks until they have ended, END_TRIES times at most, ``seconds`` apart: a driver
-    swallows a cancellation that comes with an answer (``wait_for`` of Python 3.11), or in a write.
-    """
+    """Cancel tasks until they have ended, at most END_TRIES times, ``seconds`` apart: a driver
+    swallows a cancellation that arrives together with an answer (``wait_for`` of Python 3.11), or
+    during a write."""
     for _ in range(END_TRIES):
         going = [task for task in tasks if not task.done()]
         if not going:
@@ -129,7 +129,7 @@ class Listening:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, on_wake: Callable[[str], None] = lambda payload: None) -> None:
-        """Begin to connect, in the running loop. Does not wait, and raises for no outage."""
+        """Begin to connect, in the running loop; neither wait for this nor fail in an outage."""
         self._on_wake = on_wake
         self._task = asyncio.create_task(self._run(), name="outlast-wakeup")
 
@@ -143,7 +143,7 @@ class Listening:
         task, self._task = self._task, None
         if task is not None:
             await end([task], END_SECONDS)
-        self.health.ended()
+        self.health.note_closed()
 
     async def _run(self) -> None:
         raise NotImplementedError

@@ -73,7 +73,7 @@ class AppUnderTest:
             task: the task.
             *args: arguments that the job must have, as the task takes them; none: any arguments
                 match.
-            **kwargs: the same by name. An argument that the call left out counts with its default.
+            **kwargs: the same by name. An argument that the call left out has its default.
 
         Raises AssertionError, which shows what was enqueued instead.
         """
@@ -113,13 +113,13 @@ class AppUnderTest:
         """Run all jobs that are due, and jobs that these enqueue, until nothing is due; return how
         many attempts have run.
 
-        A worker runs here, in process, as in ``app.worker()``. Jobs that are due later stay:
+        A worker runs here, in process, as in ``app.worker()``. Jobs that are due later wait for
         ``travel``.
 
         Args:
             may_fail: whether an attempt may fail. Otherwise a failure is an AssertionError, with
                 its traceback.
-            concurrency: attempts at the same time. While a fault is set, it is one.
+            concurrency: the most attempts at the same time; 1 while a fault is set.
 
         Also raises AssertionError if the fault that was set did not happen, or showed that a task
         does not resume or goes on without its lease.
@@ -131,7 +131,7 @@ class AppUnderTest:
 
     async def _drain(self, may_fail: bool, concurrency: int) -> int:  # noqa: FBT001
         if self._draining:
-            raise UsageError("drain() is running already: a task cannot call it")
+            raise UsageError("drain() is already running: a task cannot call it")
         watch = FaultWatch(self._fault, self._clock)
         self._draining, self._fault = True, None
         try:
@@ -151,11 +151,11 @@ class AppUnderTest:
         """
         ahead = check_seconds("seconds", seconds)
         if file_of(self.url) is None:
-            raise UsageError("a server has a clock of its own: travel() is for a store in a file")
+            raise UsageError("a server has its own clock: travel() works with a SQLite file only")
         if self._draining:
-            raise UsageError("travel() between two calls of drain()")
+            raise UsageError("travel() cannot run during drain(): call it before or after")
         declared = list(self.app.schedules.declared.values())
-        if declared:  # they tick from now on
+        if declared:  # store them, so that their ticks count from the time before the travel
             run_in_background(
                 lambda: self.app.stores.ask(
                     lambda store: store.put_schedules(declared, Origin.CODE)
@@ -198,12 +198,12 @@ class AppUnderTest:
 
     def _set(self, kind: FaultKind, at: int, task: Task[..., Any] | None) -> None:
         if self._fault is not None:
-            raise UsageError(f"{self._fault} is set for the next drain: one fault at a time")
+            raise UsageError(f"{self._fault} is already set for the next drain: set one at a time")
         self._fault = Fault(kind, at, None if task is None else task.name)
 
     def _check_used(self) -> None:
         if self._fault is not None:
-            raise AssertionError(f"{self._fault} was set, and there was no drain after it")
+            raise AssertionError(f"{self._fault} was set, but drain() was not called after it")
 
 
 def _matching(wanted: WantedCall, jobs: Sequence[StoredJob]) -> list[StoredJob]:
@@ -252,7 +252,7 @@ def url_of_file(file: Path) -> str:
 
 
 class TravelClock(SystemClock):
-    """The machine's clock, ``ahead`` seconds ahead of it."""
+    """A clock that is ``ahead`` seconds ahead of the machine's."""
 
     ahead = 0.0
 
@@ -294,11 +294,11 @@ async def empty(store: Store) -> None:
 
 
 async def reclaim_all(store: Store) -> None:
-    """Give back the jobs of all workers that are not alive."""
+    """Return the jobs of all dead workers to the queue."""
     while len(await store.reclaim(_release, _BATCH)) > 0:
         pass
 
 
 def _release(orphan: Orphan) -> Transition:
-    crash = Crash(kind=CrashKind.LOST_WORKER, message="an earlier test has left it")
+    crash = Crash(kind=CrashKind.LOST_WORKER, message="an earlier test left it running")
     return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), SYSTEM.random)

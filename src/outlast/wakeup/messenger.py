@@ -214,7 +214,7 @@ class Messenger(Listening):
     def _note_health(self) -> None:
         if self.inbox is not None:
             self.inbox.healthy = True
-        if self.health.note_well():
+        if self.health.note_ready():
             self._on_wake("")  # to find jobs missed meanwhile
 
     def _note_trouble(self, error: Exception) -> None:

@@ -52,7 +52,7 @@ def read_filter(visit: Visit, name: str, filter_: Filter) -> Any:
         said = f"Which {name}? Ask for {visit.path.rpartition('/')[2]}?{name}=NAME."
         raise WebRefusal(400, "Not valid", said)
     if text is not None and among and text not in among:
-        said = f"{name}= is {', '.join(among[:-1])} or {among[-1]}."
+        said = f"{name}= must be {', '.join(among[:-1])} or {among[-1]}."
         raise WebRefusal(400, "Not valid", said)
     return parse_seconds(text) if text and filter_.value == "TIME" else text
 

@@ -77,7 +77,7 @@ async def go_to(visit: Visit) -> Response:
     if target is None:
         raise WebRefusal(
             404,
-            "Nothing has that name",
+            "Nothing found",
             f"No job has the id, the token or the key {text!r}, and no worker has that name.",
         )
     return visit.go(f"/{target.kind}/{target.id}")

@@ -1,9 +1,9 @@
-"""Read the store over a few read-only connections, with one read for all visitors who ask.
+"""Read the store over a few read-only connections, once for all visitors who ask the same.
 
-A result is kept for KEEP_SECONDS, and longer if the read was slow, so that it takes no more than
-SHARE of the time: any number of open pages costs the store one read in that time. What is kept is
-bounded by its number and its size. The server ends statements that take longer than a second. A
-read that fails is forgotten at once, and tried again for the next visitor.
+A result is kept for KEEP_SECONDS, and longer if the read was slow, so that reading takes no more
+than SHARE of the time: any number of open pages costs the store one read in that time. The number
+and the size of kept results are bounded. The server ends statements that take longer than a second.
+A read that fails is forgotten at once, and tried again for the next visitor.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ T = TypeVar("T")
 CONNECTIONS = 3
 STATEMENT_SECONDS = 1.0
 KEEP_SECONDS = 2.0
-SHARE = 0.02  # of the time, for one read: a slow one is made less often,
-SLOW_KEEP_SECONDS = 10.0  # but its result is kept no longer than this for that
+SHARE = 0.02  # of the time, for one read: a slow read is repeated less often,
+SLOW_KEEP_SECONDS = 10.0  # but at least this often
 KEPT_MAX = 200  # reads whose results are kept
 KEPT_BYTES = 32 * 1024 * 1024  # of texts in them
 _WITHOUT = "without payloads"  # in the key of such a read
@@ -48,8 +48,8 @@ class StoreReader:
     """Reads one store.
 
     Attributes:
-        looks: how many reads went to the store; no_writes: why that stores nothing at present, if
-            so.
+        looks: how many reads went to the store; no_writes: why the store takes no writes at
+            present, if so.
     """
 
     def __init__(self, url: str, clock: Clock, hiding: Hiding | None = None) -> None:
@@ -81,7 +81,7 @@ class StoreReader:
 
         ``key`` names the read, with everything that its result depends on: the same key, the same
         answer. ``payload``: whether the visitor has that right; all that ``work`` reads is covered
-        accordingly. A visitor who leaves does not end a read for which others wait.
+        accordingly. A visitor who leaves does not cancel a read for which others wait.
         """
         mine = key if payload else (_WITHOUT, key)
         look = self._kept.get(mine)
@@ -93,7 +93,7 @@ class StoreReader:
         return result
 
     def forget_all(self) -> None:
-        """Drop all kept results: something was changed."""
+        """Drop all kept results, after a change."""
         self._kept.clear()
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Wrap one request: its user, the user's rights, and what an endpoint needs to answer.
+"""Wrap one request: its user, the user's rights, and the tools of an endpoint to answer it.
 
 All links are relative (``../jobs``), so the page works below any prefix, even if a proxy strips
-that prefix without a header about it.
+that prefix without saying so in a header.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from outlast.web.site import Site
 T = TypeVar("T")
 
 BODY_MAX = 64 * 1024  # bytes
-BODY_SECONDS = 20.0  # within which all of it has to arrive
+BODY_SECONDS = 20.0  # within which the whole body has to arrive
 FIELDS_MAX = 100
 ROWS, ROWS_MAX = 50, 200  # of one page of a list
 ID_MAX = 2**63 - 1
@@ -56,8 +56,8 @@ class Visit:
         return {name: value for name, value in self.request.query_params.items() if value}
 
     def read_number(self, name: str, most: int = ID_MAX) -> int | None:
-        """Return a whole number from 1 to ``most`` in the URL; None: it is missing, or an empty
-        field of a form. A page of a list begins at an id, never at an offset."""
+        """Return a whole number from 1 to ``most`` in the URL; None if it is missing, or an empty
+        field of a form."""
         text = self.request.query_params.get(name)
         if text is None or (not text and not self.path.startswith(API)):
             return None
@@ -67,17 +67,17 @@ class Visit:
         return number
 
     def read_name(self, name: str) -> str | None:
-        """Return a name in the URL; None: it is missing."""
+        """Return a name in the URL; None if it is missing."""
         text = self.query.get(name)
         if text is not None and len(text) > NAME_MAX:
             raise WebRefusal(400, "Not valid", f"{name}= may have at most {NAME_MAX} characters.")
         return text
 
     def require_name(self, name: str) -> str:
-        """Return a name that has to be in the URL."""
+        """Return a name that the URL must contain."""
         found = self.read_name(name)
         if found is None:
-            raise WebRefusal(400, "Which one?", f"The address must contain {name}=.")
+            raise WebRefusal(400, "Not valid", f"The address must contain {name}=.")
         return found
 
     def may(self, right: str) -> bool:
@@ -99,7 +99,7 @@ class Visit:
         self, key: Hashable, work: Callable[[Store], Awaitable[T]], keep: float = KEEP_SECONDS
     ) -> T:
         """Return the result of ``work(store)``, read by the page's reader at most ``keep`` seconds
-        ago. The rows that it reads lack what this visitor may not see."""
+        ago. Values that this visitor may not see are covered in the rows that it reads."""
         return await self.site.reader.ask(key, work, keep, payload=self.may(Right.PAYLOAD))
 
     @property
@@ -115,19 +115,19 @@ class Visit:
         return name
 
     async def ask_job(self, what: str, work: Callable[[Store, int], Awaitable[T | None]]) -> T:
-        """Return what ``work(store, job_id)`` reads of the job in the URL: its row, or an object
+        """Return what ``work(store, job_id)`` reads about the job in the URL: its row, or an object
         with the row as ``row``. JobNotFound, also for another tenant's job."""
         job_id = self.job_id
         return self.own(await self.ask((what, job_id), lambda store: work(store, job_id)))
 
     def own(self, found: T | None) -> T:
-        """Return what was read of the job in the URL, as ``ask_job`` does."""
+        """Return what was read about the job in the URL; raise what ``ask_job`` raises."""
         found = self.have(found)
         row: Any = getattr(found, "row", found)
         return self.have(found if self.access.may_see(row.tenant) else None)
 
     def have(self, found: T | None) -> T:
-        """Return what was found of the job in the URL; JobNotFound for None."""
+        """Return what was found about the job in the URL; JobNotFound if that is None."""
         if found is None:
             raise JobNotFound(
                 f"There is no job {self.job_id}: the id is wrong, or the ended job was deleted."
@@ -158,10 +158,10 @@ class Visit:
                         said = f"A request's body may have at most {BODY_MAX} bytes."
                         raise WebRefusal(413, "Too large", said)
         except TimeoutError:
-            said = f"It took more than {BODY_SECONDS:.0f} s to send it."
+            said = f"The request's body must arrive within {BODY_SECONDS:.0f} s."
             raise WebRefusal(408, "Too slow", said) from None
         except ClientDisconnect:
-            said = "The client left before it had sent the whole body."
+            said = "The client disconnected before it had sent the whole body."
             raise WebRefusal(400, "Incomplete", said) from None
         return bytes(body)
 

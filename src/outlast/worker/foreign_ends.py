@@ -77,4 +77,6 @@ def tell(make: Callable[[], ForeignEnd]) -> None:
         try:
             listener(ended)
         except Exception:
-            logging.getLogger("outlast").exception("job %s: its end was not heard", ended.job_id)
+            logging.getLogger("outlast").exception(
+                "a listener failed at the end of job %s", ended.job_id
+            )

@@ -366,7 +366,7 @@ async def embedded(app: App, **settings: Any) -> AsyncIterator[Worker]:
     """Run a worker in this loop for the length of the block; leave it drained."""
     chosen = worker_settings(**settings)
     if not loop_is_running():  # for example trio's
-        raise UsageError("app.worker() runs on an event loop of asyncio, which this is not")
+        raise UsageError("app.worker() needs an asyncio event loop, and this is not one")
     refuse_greenlets()
     async with (
         open_probes(chosen, app.stores.clock) as vitals,

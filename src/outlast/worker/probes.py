@@ -127,7 +127,7 @@ class Vitals:
             yield "it is draining"
         if not registration.is_trusted():
             silent = self._clock.boot() - registration.trust.asked_at
-            yield f"its lease is not trusted: no beat was answered for {silent:.0f} s"
+            yield f"its lease is not trusted: no heartbeat was answered for {silent:.0f} s"
         if not worker.pool.is_ready:
             yield "no runner is ready"
 

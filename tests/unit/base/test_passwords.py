@@ -55,7 +55,7 @@ def test_a_user_is_written_and_read_and_written_again(file: Path) -> None:
 
 @each_case("name", ["", "a:b", "#a", "a\nb", " a", "a ", "a\x1b"])
 def test_a_name_that_is_no_name_is_refused(name: str, file: Path) -> None:
-    with pytest.raises(ConfigError, match="a name is one line, has no colon"):
+    with pytest.raises(ConfigError, match="a user name must be one line without a colon"):
         put_user(file, name, "correct horse")
     assert file.read_text() == ""
 

@@ -51,8 +51,8 @@ def test_the_function_is_called_once_and_prints_to_stderr(
         ("not_there:start", "no module named 'not_there'"),
         ("set_up_here:none", "'set_up_here' has no 'none'"),
         ("set_up_here:number", "set_up_here:number is of class int, not a function"),
-        ("set_up_here:fails", "set_up_here:fails has failed: KeyError"),
-        ("set_up_here:leaves", "set_up_here:leaves ends the program"),
+        ("set_up_here:fails", "set_up_here:fails failed: KeyError"),
+        ("set_up_here:leaves", "set_up_here:leaves exits the program"),
     ],
 )
 def test_what_goes_wrong_names_the_flag(spec: str, says: str) -> None:

@@ -144,7 +144,7 @@ async def coroutine(app: Any) -> None:
         (coroutine, "yields once"),
         (print, "yields once"),
         (5, "yields once"),
-        (lambda a, b: (yield), "takes the app or nothing"),
+        (lambda a, b: (yield), "must take the app or nothing"),
     ],
 )
 def test_an_invalid_lifespan_is_refused(fn, says):
@@ -157,7 +157,7 @@ def test_an_invalid_lifespan_is_refused(fn, says):
 def test_there_is_one_lifespan_and_an_around_takes_the_attempt():
     app = outlast.App()
     app.lifespan(generator)
-    with pytest.raises(ConfigError, match="a lifespan already"):
+    with pytest.raises(ConfigError, match="already has a lifespan"):
         app.lifespan(generator)
-    with pytest.raises(ConfigError, match="takes the attempt"):
+    with pytest.raises(ConfigError, match="must take the attempt"):
         app.around(generator)

@@ -144,7 +144,7 @@ def test_what_holds_connections_is_not_copied_and_says_what_to_do(app, copy):
     """As the arguments and the result of a function in another process would be."""
     job = app.tasks["mail"].enqueue_sync("a")
     for each in (app, job, app.limits, app.schedules):
-        with pytest.raises(outlast.UsageError, match=r"Import the application there.* job\.id"):
+        with pytest.raises(outlast.UsageError, match=r"import the application there.* job\.id"):
             copy(each)
     assert copy(job.id)
     app.close_sync()

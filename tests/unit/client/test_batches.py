@@ -83,10 +83,10 @@ def test_functions_that_take_no_list_or_return_none_are_refused(app: outlast.App
 
     decorate: Any = app.task(batch=2)
     for function, said in [
-        (two, "has one parameter, the list of its items"),
-        (rest, "has one parameter, the list of its items"),
-        (plain, "the parameter 'item' is a list, such as list.str., not int"),
-        (gives, "returns a list with a result for each item, or None, not int"),
+        (two, "takes one parameter, the list of its items"),
+        (rest, "takes one parameter, the list of its items"),
+        (plain, "the parameter 'item' must be a list, such as list.str., not int"),
+        (gives, "must return a list with a result for each item, or None, not int"),
     ]:
         with pytest.raises(outlast.ConfigError, match=said):
             decorate(function)
@@ -100,5 +100,5 @@ def test_functions_that_take_no_list_or_return_none_are_refused(app: outlast.App
 def test_item_errors_are_exceptions_by_place() -> None:
     assert outlast.ItemErrors({3: outlast.Snooze(1)}).results is None
     for wrong in [{"3": ValueError()}, {-1: ValueError()}, {3: "no"}, {True: ValueError()}]:
-        with pytest.raises(outlast.UsageError, match="by its place, such as"):
+        with pytest.raises(outlast.UsageError, match="by index, such as"):
             outlast.ItemErrors(wrong)  # type: ignore[arg-type]

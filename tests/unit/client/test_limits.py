@@ -59,7 +59,7 @@ def test_a_limit_that_cannot_work_is_refused(app: App, options: dict[str, Any], 
 
 def test_two_limits_of_one_name_are_refused(app: App) -> None:
     app.limit("a", running=1)
-    with pytest.raises(ConfigError, match="another limit is called 'a' already: use that"):
+    with pytest.raises(ConfigError, match="another limit is already called 'a': use that"):
         app.limit("a", running=2)
 
 

@@ -29,7 +29,7 @@ async def declare(app: outlast.App, name: str) -> None:
 @each_case(
     ("options", "message"),
     [
-        ({"cron": "61 2 * * *"}, "'61' is wrong for the minute"),
+        ({"cron": "61 2 * * *"}, "'61' is not valid for the minute"),
         ({"every": timedelta(milliseconds=1500)}, "every must be whole seconds"),
         ({"every": 60, "jitter": "1"}, "jitter must be seconds or a timedelta"),
         ({"every": 60, "catch_up": "all"}, "catch_up='all' needs overlap='allow'"),
@@ -69,7 +69,7 @@ def test_a_wrong_call_is_refused_where_it_is_written() -> None:
     with pytest.raises(BadArguments):
         app.schedule("nightly", mail.call("a", "b"), every=60)
     app.schedule("nightly", mail.using(key="k").call("a"), every=60, overlap="allow")
-    with pytest.raises(ConfigError, match="another schedule is called 'nightly' already: give"):
+    with pytest.raises(ConfigError, match="another schedule is already called 'nightly': give"):
         app.schedule("nightly", mail.call("a"), every=60)
     with pytest.raises(ConfigError, match="a schedule's name must be a text"):
         app.schedule("every night", mail.call("a"), every=60)
@@ -78,7 +78,7 @@ def test_a_wrong_call_is_refused_where_it_is_written() -> None:
 def test_jobs_of_a_schedule_must_be_able_to_begin_before_they_expire() -> None:
     app = application(None)
     mail = app.tasks["mail"]
-    with pytest.raises(ConfigError, match=r"expires \(30 s\) is not above jitter \(30 s\)"):
+    with pytest.raises(ConfigError, match=r"expires \(30 s\) must be above jitter \(30 s\)"):
         app.schedule("nightly", mail.using(expires=30).call("a"), every=60, jitter=30)
     app.schedule("nightly", mail.using(expires=31).call("a"), every=60, jitter=30)
 

@@ -140,7 +140,7 @@ def test_the_tags_that_a_task_requires_are_its_own_and_no_job_changes_them(app):
         ({"aliases": ["outlast.shell"]}, "outlast.shell is Outlast's own task"),
         ({"name": "outlast.shell"}, "outlast.shell is Outlast's own task"),
         ({"own_runner": 1}, "own_runner"),
-        ({"checkpoint": 5}, "checkpoint of task task is a type, such as a dataclass"),
+        ({"checkpoint": 5}, "checkpoint of task task must be a type, such as a dataclass"),
         ({"requires": "gpu"}, r"requires must be a list of tags, such as \['gpu'\]"),
         ({"requires": 5}, "requires must be a list of tags"),
         ({"requires": ["a b"]}, "a tag must be a text"),
@@ -236,20 +236,20 @@ def test_a_cell_of_a_notebook_may_define_its_task_again(app, monkeypatch):
     define("__main__", 1)
     define("__main__", 2)
     assert app.tasks["fit"]() == 2
-    with pytest.raises(ConfigError, match="another task is called 'fit'"):
+    with pytest.raises(ConfigError, match="another task is already called 'fit'"):
         define("elsewhere", 3)
     monkeypatch.setattr(sys.modules["__main__"], "__file__", "fits.py", raising=False)
-    with pytest.raises(ConfigError, match="another task is called 'fit'"):
+    with pytest.raises(ConfigError, match="another task is already called 'fit'"):
         define("__main__", 4)
 
 
 def test_two_tasks_of_one_name_are_refused(app, mail):
-    with pytest.raises(ConfigError, match="another task is called 'mail' already: give name=") as e:
+    with pytest.raises(ConfigError, match="another task is already called 'mail': give name=") as e:
         app.task(name="mail")(lambda: None)
     assert f"{mail.fn.__module__}.{mail.fn.__qualname__} or {__name__}.test_two" in str(e.value)
-    with pytest.raises(ConfigError, match="another task is called 'mail'"):
+    with pytest.raises(ConfigError, match="another task is already called 'mail'"):
         app.task(name="letter", aliases=["mail"])(lambda: None)
-    with pytest.raises(ConfigError, match="mail is a task already"):
+    with pytest.raises(ConfigError, match="mail is already a task"):
         app.task(mail)
     assert list(app.tasks) == ["mail"]
 
@@ -331,7 +331,7 @@ def test_all_jobs_of_a_task_can_expire():
 
     assert refresh.call().job.expires == 60.0
     assert refresh.using(expires=5).call().job.expires == 5.0
-    with pytest.raises(ConfigError, match="expires is not after the job is due"):
+    with pytest.raises(ConfigError, match="expires must be later than the job is due"):
         refresh.using(delay=60)
 
 
@@ -361,10 +361,10 @@ def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
         ({"expires": 0}, "expires must be above 0 seconds"),
         ({"expires": "1"}, "expires must be seconds or a timedelta"),
         ({"expires": datetime(2030, 1, 1)}, "expires must know its time zone"),  # noqa: DTZ001
-        ({"delay": 60, "expires": 60}, "expires is not after the job is due"),
+        ({"delay": 60, "expires": 60}, "expires must be later than the job is due"),
         (
             {"at": datetime(2030, 1, 1, tzinfo=UTC), "expires": datetime(2030, 1, 1, tzinfo=UTC)},
-            "expires is not after the job is due",
+            "expires must be later than the job is due",
         ),
         ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "one of delay, at and debounce"),
         ({"at": datetime(2030, 1, 1)}, "must know its time zone"),  # noqa: DTZ001
@@ -383,7 +383,7 @@ def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
         ({"key": "k", "debounce_max": 4}, "needs debounce"),
         ({"key": "k", "until": "end"}, "until must be 'start', not 'end'"),
         ({"key": "k", "on_conflict": "skip"}, "on_conflict must be 'replace', not 'skip'"),
-        ({"key": "k", "until": "start", "after": [1]}, "do not combine with after"),
+        ({"key": "k", "until": "start", "after": [1]}, "cannot be combined with after"),
         ({"once_per": 5}, r"need a key: using\(key=…\)"),
         ({"key": "k", "once_per": 0}, "once_per must be above 0 seconds"),
         ({"key": "k", "once_per": 5, "debounce": 5}, "cannot be combined with debounce"),

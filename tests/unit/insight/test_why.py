@@ -72,7 +72,7 @@ def test_a_job_does_not_wait_for_ends_that_no_worker_has_noticed_yet() -> None:
         upstream(4, task="fetch", state=State.DEAD, wants=Wants.ENDED, number_left=2),
     ]
     blocked = job(state=State.BLOCKED)
-    assert "What it waited for has ended." in said(asked(blocked, upstream=ended))
+    assert "All jobs that it waited for have ended." in said(asked(blocked, upstream=ended))
     one_more = [msgspec.structs.replace(each, number_left=3) for each in ended]
     assert "and 1 other." in said(asked(blocked, upstream=one_more))
 
@@ -369,7 +369,7 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
         "in_line",
         asked(job(), worker(), worker(2, running=1), before=41),
         ["due for 30 s, with 41 jobs before it", "Workers W-1, W-2 can take it and run 4 attempts",
-         "after those before it"],
+         "after the jobs before it"],
     ),
     (
         "in_line",

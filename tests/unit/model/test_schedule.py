@@ -107,8 +107,8 @@ def test_a_spec_of_a_zone_that_this_host_lacks_says_so_when_it_is_read() -> None
     ("cron", "message"),
     [
         ("0 0 * * MON-SUN", "ranges rise: 1-7, not MON-SUN"),
-        ("CRON_TZ=Europe/Berlin 0 0 * * *", "names no zone.*use zone='Europe/Berlin'"),
-        ("TZ=UTC 0 0 * * *", "names no zone.*use zone='UTC'"),
+        ("CRON_TZ=Europe/Berlin 0 0 * * *", "cannot contain a zone: give zone='Europe/Berlin'"),
+        ("TZ=UTC 0 0 * * *", "cannot contain a zone: give zone='UTC'"),
     ],
 )
 def test_what_other_crons_take_is_refused_with_the_way_to_say_it(cron: str, message: str) -> None:
@@ -124,13 +124,13 @@ def test_two_names_of_the_same_span_are_one() -> None:
 @each_case(
     ("cron", "message"),
     [
-        ("61 * * * *", "'61' is wrong for the minute, which takes 0-59"),
-        ("0 25 * * *", "'25' is wrong for the hour"),
-        ("0 0 0 * *", "'0' is wrong for the day of the month"),
-        ("0 0 1 JANUARY *", "'JANUARY' is wrong for the month, which takes 1-12 or JAN-DEC"),
-        ("0 0 * * FRI-SUN", "'FRI-SUN' is wrong for the day of the week"),
-        ("0 0 * * MON#1/2", "is wrong for the day of the week"),
-        ("*/90 * * * *", "'\\*/90' is wrong for the minute, .* steps up to /59"),
+        ("61 * * * *", "'61' is not valid for the minute, which takes 0-59"),
+        ("0 25 * * *", "'25' is not valid for the hour"),
+        ("0 0 0 * *", "'0' is not valid for the day of the month"),
+        ("0 0 1 JANUARY *", "'JANUARY' is not valid for the month, which takes 1-12 or JAN-DEC"),
+        ("0 0 * * FRI-SUN", "'FRI-SUN' is not valid for the day of the week"),
+        ("0 0 * * MON#1/2", "is not valid for the day of the week"),
+        ("*/90 * * * *", "'\\*/90' is not valid for the minute, .* steps up to /59"),
         ("0 0 30 2 *", "never matches"),
         ("0 0 */31 * MON#2", "never matches"),
         ("*/10 * * * * *", "has six fields; it takes five.*use every="),
@@ -149,8 +149,8 @@ def test_a_wrong_expression_is_refused_by_the_name_of_its_field(cron, message: s
 @each_case(
     ("fields", "message"),
     [
-        ({}, "give cron=.* or every=.*; here is neither"),
-        ({"cron": "0 0 * * *", "every": 60}, "here is both"),
+        ({}, "give cron=.* or every=.*: neither is given"),
+        ({"cron": "0 0 * * *", "every": 60}, "both are given"),
         ({"every": 0}, "every must be at least 1 second"),
         ({"every": 0.5}, "every must be at least 1 second"),
         ({"every": 1.5}, "every must be whole seconds"),

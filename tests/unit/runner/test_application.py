@@ -37,7 +37,9 @@ def test_an_application_that_enqueues_while_it_is_imported_is_refused(
     del sys.modules["sweep"]
     store = tmp_path / "jobs.db"
     (tmp_path / "sweep.py").write_text(SWEEP.format(store=store, many=many))
-    with pytest.raises(ApplicationError, match=r"sweep enqueues while it is imported.*__main__"):
+    with pytest.raises(
+        ApplicationError, match=r"sweep enqueues a job while it is imported.*__main__"
+    ):
         load_app("sweep:app")
     assert not store.exists()
     (tmp_path / "sweep.py").write_text(SWEEP.format(store=store, many="call = fit.call(1.0)"))
@@ -75,7 +77,7 @@ def test_a_module_without_an_application_says_what_to_write() -> None:
         ("books", "write MODULE:APP, as in books:app"),
         ("nowhere", "write MODULE:APP, as in shop.jobs:app"),
         ("boks:app", "no module named 'boks': did you mean books?"),
-        ("nowhere:app", "is it spelt right, and do you start in its folder?"),
+        ("nowhere:app", "is it spelt right, and is this its folder?"),
     ],
 )
 def test_a_wrong_name_is_told_with_what_is_here(

@@ -159,7 +159,7 @@ async def test_a_retry_without_a_wish_takes_backoff(bench):
         ({"retry_on": (OSError("x"),)}, "not OSError('x')"),
         ({"dead_on": (int,)}, "not <class 'int'>"),
         ({"dead_on": 3}, "dead_on must be classes"),
-        ({"dead_on": outlast.Retry}, "Retry decides by itself"),
+        ({"dead_on": outlast.Retry}, "leave out Retry"),
         ({"retry_on": ExceptionGroup}, "name the errors in a group"),
         ({"retry_on": OSError, "dead_on": OSError}, "both name OSError"),
         ({"backoff": []}, "at least one pause"),

@@ -339,7 +339,7 @@ async def test_a_failure_after_a_signal_to_the_runner_is_no_failure_of_the_job(b
 
     outcome = await bench.outcome(converts)
     assert kind_of(outcome) is CrashKind.BYSTANDER
-    assert "signalled from outside" in outcome.crash.message
+    assert "received a signal from outside" in outcome.crash.message
     assert "sleep died of SIGTERM" in outcome.crash.traceback
 
 

@@ -53,7 +53,7 @@ def test_the_driver_gets_what_it_knows(url, dsn):
         ("schema=shop", "schema: write search_path=NAME"),
         ("ssl=true", "ssl: write sslmode=require"),
         ("sslrootcert=system&sslmode=verify-full", "sslrootcert=system: the driver needs a file"),
-        ("connect_timeout=soon", "connect_timeout is a number of seconds"),
+        ("connect_timeout=soon", "connect_timeout must be a number of seconds"),
         ("client_encoding=latin1", "client_encoding: "),
         ("load_balance_hosts=random", "load_balance_hosts: leave it out"),
     ],

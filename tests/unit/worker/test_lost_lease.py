@@ -134,7 +134,7 @@ async def test_what_a_read_only_store_refuses_is_written_again_even_if_it_change
     registration._wakeup = SimpleNamespace(health=health)
     known = ["t"]
     stage.pool.tasks = lambda: known
-    health.note_well()
+    health.note_ready()
     await registration.run_once()
     stage.store.away = True
     if what == "health":
@@ -143,7 +143,7 @@ async def test_what_a_read_only_store_refuses_is_written_again_even_if_it_change
         known = ["t", "u"]
     with pytest.raises(StoreUnavailable):
         await registration.run_once()
-    health.note_well()
+    health.note_ready()
     known = ["t"] if what == "health" else []
     with pytest.raises(StoreUnavailable):
         await registration.run_once()

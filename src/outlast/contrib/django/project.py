@@ -55,8 +55,8 @@ def own_url() -> str | None:
 def _the_only(what: str, found: set[str]) -> str | None:
     if len(found) > 1:
         raise ImproperlyConfigured(
-            f"the backends of Outlast in TASKS have more than one {what}: all jobs of a project"
-            " are in one store"
+            f"the Outlast backends in TASKS have more than one {what}: give all of them the same,"
+            " since all jobs of a project are in one store"
         )
     return next(iter(found), None)
 
@@ -82,7 +82,9 @@ def settings_limits() -> dict[str, Limit]:
     unknown = sorted(map(str, chosen.keys() - {LIMITS})) if is_dict else []
     if not is_dict or unknown:
         told = ", ".join(unknown) if is_dict else type(chosen).__name__
-        raise ImproperlyConfigured(f"{SETTING} has {told}: it is a dict that takes {LIMITS}")
+        raise ImproperlyConfigured(
+            f"{SETTING} has {told}: it must be a dict whose only key is {LIMITS}"
+        )
     given = chosen.get(LIMITS, {})
     if not isinstance(given, Mapping):
         raise ImproperlyConfigured(f"{_AT} must be a dict, such as {_SUCH_AS}")

@@ -39,8 +39,8 @@ def isolate() -> Iterator[AppUnderTest]:
     connection: Any = connections[database()]
     if connection.in_atomic_block:
         raise UsageError(
-            "jobs run in connections of their own, which see committed rows, and the transaction"
-            " of a TestCase never is: use a TransactionTestCase; in pytest transactional_db, or"
+            "jobs run in connections of their own, which see only committed rows, and a TestCase"
+            " commits nothing: use a TransactionTestCase; in pytest transactional_db, or"
             " @pytest.mark.django_db(transaction=True)"
         )
     url = store_url()

@@ -189,9 +189,7 @@ def ask(address: str, request: CheckpointRequest | ReportRequest) -> None:
     try:
         reply = msgspec.json.decode(line, type=Reply)
     except _NOT_UNDERSTOOD as error:
-        raise StoreUnavailable(
-            f"the runner's answer is not understood: {text_of(error)}"
-        ) from error
+        raise StoreUnavailable(f"the runner's answer cannot be read: {text_of(error)}") from error
     if reply.error is not None:
         raise _ERRORS.get(reply.error, StoreUnavailable)(reply.message)
 

@@ -47,7 +47,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         standby_names: synchronous_standby_names; standbys: how many follow it; standby_wait: since
             when a commit waits for one. idle_slots: replication slots that are not in use
             and keep dead rows; feedback: standbys that keep dead rows for their own queries.
-        hosts: the role of each of several hosts of the URL, or why it gives no session;
+        hosts: the role of each of several hosts of the URL, or why it accepts no session;
             attributes: the target_session_attrs.
         connections: open ones of clients; connections_max: how many this role could have;
             limited_by: the setting, or the command, which says that.
@@ -184,7 +184,7 @@ def _stuck(f: PostgresFacts) -> Iterator[tuple[str, str]]:
     if f.track_activities == "off":
         yield "track_activities is off", "Set track_activities = on."
     if f.borrowed:
-        said = f"A setting of the login makes {f.role} of it, so if workers use it"
+        said = f"A setting of the login switches it to the role {f.role}, so if workers use it"
         yield said, "Let workers connect as the role itself."
     if len(f.worker_roles) > 1:
         said = f"Workers connect as several roles ({_some(f.worker_roles)})"
@@ -226,7 +226,7 @@ FINDINGS: Table[PostgresFacts] = (
         "Find out who set it: a server whose disk is full may protect itself so."),
     Each(lambda f: [each for each in f.hosts.items() if each[1] not in ROLES],
         Check(WARNING, "lost_host", True,
-            lambda host: f"{host[0]} gives no session: {line(host[1], 200)}.",
+            lambda host: f"{host[0]} accepts no session: {line(host[1], 200)}.",
             "Bring it back, or take it out of the URL.")),
     Check(PROBLEM, "hosts", lambda f: [*f.hosts.values()].count(PRIMARY) > 1,
         lambda f: f"Several hosts of the URL take writes: {_hosts(f)}.",
@@ -331,7 +331,7 @@ FINDINGS: Table[PostgresFacts] = (
         " without their server's sequences. New rows fail, or overtake waiting ones.",
         "Run `outlast migrate --after-restore`, or start a worker."),
     Check(WARNING, "many_queues", lambda f: f.lanes > LANES_MAX,
-        lambda f: f"Jobs of the last day have stood in {f.lanes:,} queues, counted for each task"
+        lambda f: f"Jobs of the last day were in {f.lanes:,} queues, counted for each task"
         f" and priority: above {LANES_MAX:,}, each claim becomes slower.",
         "Use fewer queues. Customers can take turns in one queue: pass their names as `tenant`, and"
         ' give the task fair="tenant".'),

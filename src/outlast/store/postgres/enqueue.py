@@ -31,7 +31,7 @@ from outlast.store.dependencies import (
     find_named,
     not_spawned,
 )
-from outlast.store.keys import check_batch, match_holder, yielding
+from outlast.store.keys import check_batch, make_replaceable, match_holder
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Verbs
 from outlast.store.postgres.statements import array_text, fetch, job_columns, to_json
@@ -358,7 +358,9 @@ async def _enqueue_or_replace(
             found = await _find_unfinished(connection, [job])  # ends it if it has expired
             break
         else:
-            found = await _store_those_left(connection, [yielding(job)], [None], notify=notify)
+            found = await _store_those_left(
+                connection, [make_replaceable(job)], [None], notify=notify
+            )
         if found[0] is not None:
             return found[0]
     raise StoreUnavailable(TOO_FAST)

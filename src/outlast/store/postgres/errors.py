@@ -80,7 +80,7 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
         BadData,
         "a foreign key of yours refers to it: give that ON DELETE CASCADE or SET NULL",
     ),
-    "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
+    "25006": (StoreUnavailable, "the database is read-only: it is a standby, or was set so"),
 }
 
 _NO_SERVER = "is a server started there, and are host and port right?"
@@ -98,8 +98,8 @@ _REMEDIES: dict[type[BaseException], str] = {
     " let it in from this host (pg_hba.conf), or correct the user in the URL",
 }
 _NUMBER_TAKEN = (
-    "the rows came here without the numbers of their server: `outlast migrate --after-restore`, or"
-    " the next worker that starts, makes new numbers larger than theirs"
+    "the rows were copied without the sequences of their server: `outlast migrate --after-restore`,"
+    " or the next worker that starts, raises new numbers above theirs"
 )
 # Indexes that refuse one of two calls that store a value at once: the one of keys, and any that
 # REINDEX CONCURRENTLY builds or replaces, which ON CONFLICT does not see.
@@ -110,7 +110,7 @@ _NOTIFY_FULL = "the queue of notifications is full: `outlast doctor` says how to
 _NO_NUMBERS = "GetNew"  # …TransactionId, …MultiXactId: then nothing can be stored
 _HIDES_ROWS = ("check_enable_rls", "ExecWithCheckOptions")  # where the server's code raises it
 _ROW_SECURITY = (
-    "rows of Outlast may not be hidden from its own sessions: disable row security on its tables,"
+    "row security must not hide Outlast's rows from its own sessions: disable it on its tables,"
     " or give this role BYPASSRLS"
 )
 

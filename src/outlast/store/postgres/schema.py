@@ -265,8 +265,8 @@ async def refuse_strangers(connection: Any) -> None:
         more = f" (and so do {found['number'] - 1} more objects)" if found["number"] > 1 else ""
         raise SchemaMismatch(
             f"{found['what']} belongs to the role {found['owner']}{more}, which has no right of its"
-            f" own to create in the schema {found['schema']}: what it puts there could run as your"
-            f" role. If {found['owner']} is to be trusted: {found['trusts']}. If not:"
+            f" own to create objects in the schema {found['schema']}, and could make your role run"
+            f" its code. If you trust {found['owner']}: {found['trusts']}. If not:"
             f" {found['removes']}, and REVOKE CREATE ON SCHEMA {found['schema']} FROM PUBLIC,"
             " or use a schema of your own"
         )

@@ -31,7 +31,7 @@ async def connect_spare(url: str, options: StoreOptions) -> Any:
         if not _is_apart(url):
             return connection
         connection.terminate()
-    raise ConnectionError("the server has too few places: sessions that run jobs come first")
+    raise ConnectionError("the server accepts too few connections: sessions that run jobs go first")
 
 
 def let_go(url: str) -> None:

@@ -1,8 +1,8 @@
 """Stores jobs on PostgreSQL: one shared truth for workers on many machines.
 
 Each verb of ``store.protocol.Store`` is one statement of a file in ``sql/``; its comment, or the
-head of the function that it calls, argues why it is right. This module only carries values to the
-statements and back.
+head of the function that it calls, argues why it is right. This module only passes values to the
+statements, and returns their results.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PostgresStore(
     Args:
         url: ``postgresql://`` or ``postgres://``. Tables are found by the role's search_path,
             which ``?options=-csearch_path%3Dname`` can set.
-        options: for opening it; ``more``: changes to them.
+        options: how to open it; ``more``: changes to them.
     """
 
     _pruned: tuple[float, float, float] = _FROM_THE_OLDEST
@@ -84,7 +84,7 @@ class PostgresStore(
         self._connections.drop()
 
     def find_writer(self) -> None:
-        """Each row has its own lock."""
+        """Return None: each row has its own lock."""
 
     def why_late(self) -> str:
         return self._connections.loop_pool().in_use.why_late
@@ -96,7 +96,7 @@ class PostgresStore(
     # -- jobs
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
-        """Of several for one attempt in the batch, the highest number is saved."""
+        """Of several saves of one attempt, store the one with the highest number."""
         best = _last_of_each(sorted(saves, key=lambda save: save.number))
         rows = await self._fetch(
             _JOBS["checkpoint"],
@@ -120,7 +120,7 @@ class PostgresStore(
         columns = _columns(steps, *_STEP, "value")
         rows = await self._fetch(_STEPS["keep"], *columns, REFUSALS_KEPT)
         answers = {tuple(step): Answer(answer) for *step, answer in rows}
-        # a row that was freed between two steps of its job is answered for the second only
+        # if a row was unlocked between two steps of its job, only the second has an answer
         return [
             answers.get((*pair_of(step), step.name))
             or answers.get((*pair_of(step), None), Answer.BUSY)
@@ -135,7 +135,7 @@ class PostgresStore(
         return str(rows[0][0]) if rows else None
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
-        """Of several for one attempt in the batch, the last is noted."""
+        """Of several reports of one attempt, store the last."""
         last = _last_of_each(reports)
         rows = await self._fetch(
             _JOBS["progress"],

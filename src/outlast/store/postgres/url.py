@@ -161,7 +161,7 @@ def _read_seconds(url: str, text: str) -> float:
     try:
         return max(0.0, float(text))
     except ValueError:
-        raise ConfigError(f"{redact(url)}: connect_timeout is a number of seconds") from None
+        raise ConfigError(f"{redact(url)}: connect_timeout must be a number of seconds") from None
 
 
 def _read_service(url: str, service: str, environ: Mapping[str, str]) -> dict[str, str]:

@@ -108,9 +108,9 @@ class PostgresWakeup(Listening):
             await connection.add_listener(echo_channel, self._echoed)
             is_heard = await self._echo_returns(session, echo_channel)
             if not is_heard and connection.is_pooled:
-                raise Deaf("a pooler stands between, and notifications do not pass it")
+                raise Deaf("notifications do not pass the pooler in between")
             while is_heard and not self.is_closing:
-                self._note_well(session)
+                self._note_ready(session)
                 if await self._lost_within(CHECK_EVERY_SECONDS):
                     return
                 is_heard = await self._still_listens(session, echo_channel, channel)
@@ -120,10 +120,10 @@ class PostgresWakeup(Listening):
             if not (self.is_closing and session.is_lent):
                 connection.terminate()
 
-    def _note_well(self, session: Session) -> None:
+    def _note_ready(self, session: Session) -> None:
         if not self._find_session().done():
             self._find_session().set_result(session)
-        if self.health.note_well():
+        if self.health.note_ready():
             self._backoff.note_connected()
             self._on_wake("")
 

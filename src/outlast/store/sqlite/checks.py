@@ -83,7 +83,7 @@ FINDINGS: Table[SqliteFacts] = (
     Each(lambda f: f.faults,
         Check(WARNING, "sqlite_library", True,
             lambda fault: f"{fault}.",
-            "Install a newer libsqlite3, or a Python that brings one.")),
+            "Install a newer libsqlite3, or a Python that includes one.")),
     Check(OK, "sqlite_library", lambda f: not f.faults,
         lambda f: f"SQLite {f.version} has no known fault that matters."),
     Check(PROBLEM, "durability", lambda f: f.journal_mode != "wal",

@@ -263,7 +263,7 @@ def _opened(path: Path, mode: str) -> tuple[sqlite3.Connection, Place | None]:
         if before in {None, place}:
             return connection, place
         connection.close()
-    raise StoreUnavailable(f"{path} is replaced again and again")
+    raise StoreUnavailable(f"{path} keeps being replaced: stop the program that does this")
 
 
 def _connected(path: Path, mode: str) -> sqlite3.Connection:
@@ -355,7 +355,7 @@ def check_path(path: Path, *, must_exist: bool) -> None:
     mode = mode_of(path)
     if mode is None:
         if not path.parent.is_dir():
-            raise StoreUnavailable(f"the directory {path.parent} does not exist: make it first")
+            raise StoreUnavailable(f"the directory {path.parent} does not exist: create it first")
         if must_exist:
             raise StoreUnavailable(f"{path} does not exist")
         return

@@ -35,7 +35,7 @@ _ADVICE = {
     sqlite3.SQLITE_IOERR: "reading or writing failed: check the disk and the system's log",
     sqlite3.SQLITE_PROTOCOL: "its locks could not be taken: is it on a network file system?",
     sqlite3.SQLITE_NOLFS: "the system does not support files this large",
-    sqlite3.SQLITE_NOMEM: "there is no memory",
+    sqlite3.SQLITE_NOMEM: "there is not enough memory",
     sqlite3.SQLITE_INTERRUPT: "the statement was interrupted",
 }
 _NOT_OURS = ("no such table", "no such column", "no such index", "has no column named")
@@ -61,8 +61,8 @@ def translate(error: Exception, path: Path) -> Exception:
     code = _code(error)
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY_SNAPSHOT:
         return StoreUnavailable(
-            f"{path} was written by another since this transaction first read it: begin those that"
-            " write with BEGIN IMMEDIATE"
+            f"another connection has written to {path} since this transaction first read it: begin"
+            " transactions that write with BEGIN IMMEDIATE"
         )
     if code in _BUSY:
         return StoreUnavailable(
@@ -72,7 +72,7 @@ def translate(error: Exception, path: Path) -> Exception:
     if "unsafe use of" in str(error):
         return ConnectionMismatch(
             f"{path}: this connection distrusts schemas, and refuses the checks of Outlast's tables"
-            f" ({text_of(error)}): say PRAGMA trusted_schema = ON"
+            f" ({text_of(error)}): run PRAGMA trusted_schema = ON"
         )
     if code in _CORRUPT:
         return StoreCorrupt(
@@ -87,10 +87,10 @@ def _other(error: sqlite3.Error, code: int, path: Path) -> OutlastError:
         return BadData(f"the store refuses a value: {text_of(error)}")
     if any(words in str(error) for words in _NOT_OURS):
         return SchemaMismatch(
-            f"{path} lacks part of the schema ({text_of(error)}): run `outlast migrate`; where"
-            " that finds nothing to do, restore a backup"
+            f"{path} lacks part of the schema ({text_of(error)}): run `outlast migrate`; if that"
+            " finds nothing to do, restore a backup"
         )
-    advice = _ADVICE.get(code, "the database gave up")
+    advice = _ADVICE.get(code, "the database failed")
     return StoreUnavailable(f"{path}: {advice} ({text_of(error)})")
 
 

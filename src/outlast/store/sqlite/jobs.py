@@ -13,7 +13,7 @@ import msgspec
 
 from outlast.errors import BadData
 from outlast.store.batches import share_the_rest
-from outlast.store.keys import check_batch, match_holder, yielding
+from outlast.store.keys import check_batch, make_replaceable, match_holder
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.new_rows import OWN, SHARED, rest_of, values_of
 from outlast.store.protocol import ENQUEUE_MAX
@@ -217,7 +217,7 @@ def _enqueue_or_replace(cursor: Cursor, now: float, job: NewJob) -> Enqueued:
             cursor.execute(_ENQUEUE["replace"], values)
             _arrive(cursor, now, [msgspec.structs.replace(job, run_at=due)])
             return Enqueued(job_id, created=False)
-    return _store(cursor, now, [job if job.on_key is None else yielding(job)])[0]
+    return _store(cursor, now, [job if job.on_key is None else make_replaceable(job)])[0]
 
 
 def _enqueue_in_window(cursor: Cursor, now: float, job: NewJob, seconds: float) -> Enqueued:

@@ -38,7 +38,7 @@ def parse(url: str) -> SqliteLocation:
     try:
         path = Path(text).expanduser()
     except RuntimeError:  # the home of a user that does not exist
-        raise ConfigError(f"{redact(url)!r} names no home directory") from None
+        raise ConfigError(f"{redact(url)!r} names the home of a user who does not exist") from None
     whole = absolute(path)
     if not whole.name:  # the root
         raise ConfigError(f"{redact(url)!r} names no file: write sqlite:////var/lib/jobs.db")
@@ -48,8 +48,8 @@ def parse(url: str) -> SqliteLocation:
 def _refuse_memory(url: str, text: str, query: str) -> None:
     if text == ":memory:" or "mode=memory" in query:
         raise ConfigError(
-            f"{redact(url)!r}: a database in memory is gone with its process and no worker could"
-            " open it; Outlast needs a file, such as sqlite:///jobs.db"
+            f"{redact(url)!r}: a database in memory ends with its process, and no worker could open"
+            " it; Outlast needs a file, such as sqlite:///jobs.db"
         )
     if not text or "\x00" in text or not _is_encodable(text):
         raise ConfigError(f"{redact(url)!r} names no file: write sqlite:///jobs.db")

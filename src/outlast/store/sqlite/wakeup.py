@@ -148,7 +148,7 @@ class SqliteWakeup:
             await asyncio.get_running_loop().run_in_executor(None, thread.join)
         if watch is not None:
             watch.close()
-        self.health.ended()
+        self.health.note_closed()
 
     def _look_on(self) -> None:
         watch, again = self._watch, False
@@ -176,7 +176,7 @@ class SqliteWakeup:
         pace = Pace()
         seen = _version(connection)  # from here on the log exists
         watch = self._follow_log(watch)
-        self.health.note_well()
+        self.health.note_ready()
         if again:
             self._wake()
         while not self._ended.is_set() and place_of(self._path) == place:

@@ -1,4 +1,4 @@
-"""Observe the connections of a task to SQLite, so that each commit is a point."""
+"""Observe a task's connections to SQLite, so that each commit is a point."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Statements:
         return bool(tables or _SCHEMA.match(sql))
 
     def before(self, sql: str, *, is_open: bool, at_once: bool) -> None:
-        """Note a statement, which is a point if it commits: a COMMIT, or a write outside a
-        transaction, if such a write commits ``at_once``."""
+        """Note a statement that is about to run. It is a point if it commits: a COMMIT, or a write
+        outside a transaction, where such a write commits ``at_once``."""
         if _ROLLS_BACK.match(sql):
             self.written = NOWHERE
         writes = self.note(sql)
@@ -59,7 +59,7 @@ class Statements:
             self.reach()
 
     def reach(self) -> None:
-        """Come to a commit."""
+        """Reach the point of a commit."""
         written, self.written = self.written, NOWHERE
         if self.shown:
             tables = f" ({', '.join(sorted(written))})" if written else ""
@@ -68,7 +68,7 @@ class Statements:
 
 
 class Observed(sqlite3.Connection):
-    """A connection to which a weak reference can be made."""
+    """A connection that supports weak references."""
 
 
 class Databases:
@@ -86,7 +86,8 @@ class Databases:
         sqlite3.connect = sqlite3_dbapi2.connect = self._connect  # type: ignore[assignment]
 
     def _connect(self, database: Any, *args: Any, **kwargs: Any) -> sqlite3.Connection:
-        """Connect as ``sqlite3.connect``, and observe it, unless Outlast itself calls."""
+        """Connect as ``sqlite3.connect`` does, and observe the connection unless it is Outlast's
+        own."""
         path = "" if is_ours() else _path_of(database, uri=bool(kwargs.get("uri")))
         if not path:
             return REAL_CONNECT(database, *args, **kwargs)
@@ -101,19 +102,19 @@ class Databases:
             is_open = held is not None and held.in_transaction
             statements.before(sql, is_open=is_open, at_once=True)
 
-        connection.set_trace_callback(see)  # which SQLite calls as each statement begins
+        connection.set_trace_callback(see)  # SQLite calls it as each statement begins
         self._all.add(connection)
         if Path(path).resolve() == self._store():
             self._on_store.add(connection)
         return connection
 
     def close(self) -> None:
-        """Close what the task has left open: its files are gone after the run."""
+        """Close the connections that the task left open: their files are removed after the run."""
         for connection in list(self._all):
             connection.close()
 
     def release(self) -> None:
-        """Roll back what is open, as the death of a process does."""
+        """Roll back open transactions, as the death of the process would."""
         for connection in list(self._all):
             with suppress(sqlite3.Error):
                 connection.rollback()
@@ -128,7 +129,7 @@ class Databases:
 
 
 def _path_of(database: Any, *, uri: bool) -> str:
-    """Return the path that is named, "" for memory."""
+    """Return the path of a database, "" for one in memory."""
     name = os.fsdecode(database)
     if not uri or not name.startswith("file:"):
         return "" if name == ":memory:" else name

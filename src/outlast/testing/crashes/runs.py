@@ -107,7 +107,7 @@ def _answer(request: Request) -> CrashReport:
         run_in_background(lambda: app.stores.ask(empty))
         call = make(**request.arguments)
         if not isinstance(call, Call):
-            raise UsageError(f"{request.call} has to return task.call(…), not {call!r:.80}")
+            raise UsageError(f"{request.call} must return task.call(…), not {call!r:.80}")
     return _Runs(app, call, folder, request).explore()
 
 
@@ -119,7 +119,7 @@ def _check_store(url: str, request: Request) -> None:
         return
     raise UsageError(
         f"the application's own store, {describe_place(url)}, could be reached: name another one,"
-        " or say by --test-store that it is one for tests"
+        " or say with --test-store that it is for tests"
     )
 
 
@@ -252,7 +252,9 @@ class _Runs:
             shell, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise UsageError(f"--{name} ends with {done.returncode}: {done.stderr.strip()[-500:]}")
+            raise UsageError(
+                f"--{name} exited with {done.returncode}: {done.stderr.strip()[-500:]}"
+            )
         return done.stdout.splitlines()
 
     def _enqueue(self, trace: Trace) -> None:
@@ -286,7 +288,7 @@ class _Runs:
             except TimeoutError:
                 raise UsageError(
                     f"a run has not ended after {RUN_SECONDS:g} s: {watch.describe()} (threads that"
-                    " the import has started do not run in it)"
+                    " the import started do not run in it)"
                 ) from None
             (job,) = [each for each in jobs if each.id == job_id]
             if job.state in ENDED or not rounds_left:

@@ -1,6 +1,6 @@
-"""Counts, in memory, how a worker's attempts ended, the deaths it found and its refused writes.
+"""Counts, in memory, how a worker's attempts ended, the deaths that it found, its refused writes.
 
-An end costs one dictionary lookup, two lookups in a list of ten and a few additions.
+Counting an end costs one dictionary lookup, two searches in a list of ten and a few additions.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from outlast.store.protocol import Store
 from outlast.worker.base import Lease, Running
 from outlast.worker.service import Nudge
 
-LANES_MAX = 1_000  # distinct queues x tasks x outcomes in a minute
-SECONDS_MAX = 1e9  # of one attempt: a longer time means that a clock was set
+LANES_MAX = 1_000  # distinct combinations of queue, task and outcome in a minute
+SECONDS_MAX = 1e9  # of one attempt: a longer time means that a clock was changed
 _JOBS, _FIRSTS, _SECONDS, _WAITED, _DURATIONS = range(5)
 _WAITS = _DURATIONS + BUCKETS
 _LENGTH = _WAITS + BUCKETS
 _Key = tuple[str, str, str]
 MINUTE = 60.0
-LAST_SECONDS = 1.0  # for which a leaving worker waits for the write of its last counts
+LAST_SECONDS = 1.0  # for which a worker that ends waits for the write of its last counts
 
 
 class Counters:
-    """The counts since ``take`` was last called, in flat lists, since each job writes them."""
+    """The counts since ``take`` was last called, in flat lists, since each attempt updates them."""
 
     def __init__(self) -> None:
         self._attempts: dict[_Key, list[float]] = {}
@@ -54,11 +54,11 @@ class Counters:
                 counts[_WAITED] += waited
 
     def note_reclaimed(self, queue: str, task: str, outcome: str) -> None:
-        """Note an attempt that another worker left behind and this one has closed."""
+        """Note an attempt of another worker that this one has closed."""
         self._begin(queue, task, outcome)[_JOBS] += 1
 
     def note_death(self, cause: DeathCause, number: int = 1) -> None:
-        """Note workers that this one found gone."""
+        """Note workers that this one found dead."""
         self._add(CountKind.DEATH, cause.value, number)
 
     def note_refusal(self, verb: str) -> None:
@@ -102,8 +102,8 @@ def _attempts(key: _Key, counts: list[float]) -> Counted:
 class MinuteWriter:
     """The duty that writes the counters, if something was counted.
 
-    A batch that may not have arrived is sent again unchanged, under the same number and worker, by
-    which the store recognises it. Counts made meanwhile wait for the next batch.
+    A batch that may not have arrived is sent again unchanged, with the same number and worker, by
+    which the store recognizes it. Counts made meanwhile wait for the next batch.
     """
 
     name = "minutes"
@@ -127,7 +127,7 @@ class MinuteWriter:
         return MINUTE
 
     async def write_last(self) -> None:
-        """Write the counts since then, if the store answers; else they are lost."""
+        """Write the remaining counts at the worker's end; they are lost if the store is slow."""
         try:
             async with asyncio.timeout(LAST_SECONDS):
                 await self._write()

@@ -1,9 +1,8 @@
 """Reclaims orphans (``reclaim_and_tell``), and reports each job that died, once.
 
-The worker whose outcome the store accepted reports it: an end that it handed in itself, or a
-reaper's decision. A job that an operator gives up (``outlast dead discard``) is not reported.
-Listeners (``worker/foreign_ends.py``) also hear of attempts that this worker ended for a dead
-process.
+The worker whose outcome the store accepted reports it: the outcome of its own attempt, or its
+decision about an orphan. Listeners (``worker/foreign_ends.py``) are also told of attempts that this
+worker ended for a dead process.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ async def reclaim_and_tell(
     counters: Counters,
     only: Collection[tuple[int, int]] | None = None,
 ) -> tuple[list[Transition], BadData | None]:
-    """Call ``store.reclaim``; count the closed attempts, and report the jobs that died of it. If
-    the store refuses to close one, such as by a trigger of the user's, close the others; return an
-    error that names it."""
+    """Call ``store.reclaim``; count the closed attempts, and report the jobs that it made dead. If
+    the store refuses to close one, for example by a trigger of the user's, close the others, and
+    return an error that names it."""
     orphans: dict[int, Orphan] = {}
 
     def note_and_decide(orphan: Orphan) -> Transition:
@@ -69,7 +68,7 @@ async def reclaim_and_tell(
             try:
                 applied += await store.reclaim(note_and_decide, only=[one])
             except BadData as error:
-                refused = BadData(f"job {one[0]} cannot be given back: {text_of(error)}")
+                refused = BadData(f"job {one[0]} cannot be reclaimed: {text_of(error)}")
     for transition in applied:
         orphan = orphans[transition.token]
         counters.note_reclaimed(orphan.queue, orphan.task, transition.outcome)
@@ -103,7 +102,7 @@ def tell_end_of_own(running: Running, transition: Transition, now: float) -> Non
 
 
 def tell_end_of_orphan(orphan: Orphan, transition: Transition) -> None:
-    """Tell listeners of an attempt whose worker is gone, or does not end it."""
+    """Tell listeners of an attempt whose worker is gone, or did not end it."""
 
     def make() -> ForeignEnd:
         return ForeignEnd(

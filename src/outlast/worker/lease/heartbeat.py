@@ -1,7 +1,7 @@
 """Sends the heartbeat, on a separate thread, loop and connection.
 
-Nothing on the worker's main loop can delay a beat. But when that loop has not turned for half a
-lease, beats stop, and the lease expires as if the worker were dead.
+Nothing on the worker's main loop can delay a beat. But once that loop has not run for half a lease,
+beats stop, and the lease expires as if the worker were dead.
 
 Each beat locks the lock file again, in case a task in this process has unlocked it.
 """
@@ -27,8 +27,8 @@ PAUSE_SECONDS_MIN = 0.05  # between the end of a beat and the next
 
 
 class Heartbeat:
-    """Renews the lease of ``me``, on the main loop reports each beat to ``on_beat``, and to
-    ``on_miss`` each that the store has not taken."""
+    """Renews the lease of ``me``. On the main loop, calls ``on_beat`` for each beat that the store
+    has taken, and ``on_miss`` for each beat that it has not."""
 
     name = "heartbeat"
 
@@ -66,7 +66,8 @@ class Heartbeat:
         self._trouble = trouble
 
     def note_registration(self, me: WorkerRef) -> None:
-        """Beat for this registration from now on. The main loop calls this: so it turns."""
+        """Beat for this registration from now on. The main loop calls this, which shows that it
+        runs."""
         self.me = me
         self._note_main_turn()
 
@@ -80,15 +81,15 @@ class Heartbeat:
         self._thread.start()
 
     def call_soon(self, call: Callable[[], object]) -> None:
-        """Run ``call`` in the heartbeat's loop, or in this thread if that loop has not begun. Any
-        thread may call this. Raises RuntimeError once the loop has ended."""
+        """Run ``call`` in the heartbeat's loop, or in the calling thread if that loop has not
+        begun. Any thread may call this. Raises RuntimeError once the loop has ended."""
         if self._loop is None:
             call()
         else:
             self._loop.call_soon_threadsafe(call)
 
     def nudge(self) -> None:
-        """Beat now: the reply may ask for a cancel or a drain. Any thread may call this."""
+        """Beat now: the reply may request a cancel or a drain. Any thread may call this."""
         loop, nudged = self._loop, self._nudged
         if loop is not None and nudged is not None and not loop.is_closed():
             loop.call_soon_threadsafe(nudged.set)
@@ -101,8 +102,8 @@ class Heartbeat:
             await asyncio.to_thread(self._thread.join, 10.0)
 
     async def run_once(self) -> float:
-        """Beat once; return the seconds until the next beat. They count from the start of this one:
-        a short lease survives a slow beat only if the next is on time."""
+        """Beat once; return the seconds until the next beat, which are counted from the start of
+        this one: a short lease survives a slow beat only if the next beat is on time."""
         asked_at = self._clock.boot()
         if self._lock is not None:
             self._lock.hold()
@@ -113,7 +114,7 @@ class Heartbeat:
                 await self._beat(asked_at, self.me)
                 pause = self._terms.heartbeat
             except Exception as error:  # any error: a thread that ended would never beat again
-                # otherwise this process stood still itself
+                # if it took longer, this process itself did not run
                 if self._clock.boot() - asked_at < self._terms.lease / 2:
                     self._tell_main(self._on_miss)
                 await self._note_miss(error)

@@ -1,19 +1,18 @@
 """Decides which runner takes which attempt.
 
-Ordinary attempts use the pool's runners: plain functions have a runner to themselves, async tasks
-share. A suspect takes the spare, the idle runner that is ready beyond the pool's size, so that even
-the longest job cannot starve it. A pool without work and without a spare gives it any runner. While
-one runs, other suspects get the next idle runners, but one runner at least is left to other jobs.
-A suspect's runner takes no other attempt until it has ended.
-One plain function at a time takes the spare in the same way if async tasks, which end at different
-moments, leave no runner idle.
+Ordinary attempts use the pool's runners: a plain function has a runner to itself, async tasks share
+one. A suspect takes the spare, an idle runner beyond the pool's size, so that even the longest job
+cannot starve it; in a pool without work and without a spare, it takes any runner. While one suspect
+runs, others take the next idle runners, but at least one runner is left to other jobs. A suspect's
+runner takes no other attempt until the suspect has ended. One plain function at a time takes the
+spare in the same way if async tasks, which end at different moments, leave no runner idle.
 
 Items of a batch collect in a runner of their own: the first is placed like a plain function, then
 more are requested until the call is full or starts. A suspect is a call of its own.
 
-If attempts end quickly, a full runner gets a *stock* of those that are claimed ahead
-(``worker/claims/prefetch.py``): they begin as slots come free, without a round trip to the worker.
-They can be recalled, and a runner's death does not affect them.
+If attempts end quickly, a full runner gets a *stock* of attempts that were claimed ahead
+(``worker/claims/prefetch.py``): they begin as slots become free, without a round trip to the
+worker. They can be recalled, and a runner's death does not affect them.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from outlast.worker.claims.prefetch import Ahead
 from outlast.worker.runners.process import RunnerProcess
 
 STOCK_MAX = 100  # attempts that wait in a runner for one of its slots
-STOCK_SECONDS = 0.01  # within which they will begin, at the current rate
-QUICK_SECONDS = 0.02  # a runner in which no attempt has ended for longer gets no stock
+STOCK_SECONDS = 0.01  # within which a stock should have begun, at the current rate
+QUICK_SECONDS = 0.02  # a runner in which no attempt has ended for this long gets no stock
 CROWDED_EVERY_SECONDS = 0.5  # between two plain functions while async tasks fill all runners
 
 Plan = dict[RunnerProcess, list[Running]]
@@ -62,7 +61,8 @@ class Assignment:
         self._next_crowded_at = clock.boot() + CROWDED_EVERY_SECONDS
 
     def active(self) -> list[RunnerProcess]:
-        """Return the runners that take ordinary work: busy ones stay, additional ones wait."""
+        """Return the runners that take ordinary work: busy runners come first, and the runners
+        beyond the pool's size are left out."""
         return self._fit()[: self.size]
 
     def count_suspects(self) -> int:
@@ -72,8 +72,8 @@ class Assignment:
     # -- requests ------------------------------------------------------------------------------
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
-        """Return requests for what fits, or may wait for a place: idle runners take any attempt,
-        the others shared ones, and a ready spare suspects."""
+        """Return requests for as many attempts as fit, or may wait for a place: idle runners take
+        any attempt, other runners take attempts that share, and a ready spare takes suspects."""
         alone = self._ahead.alone.room()
         part = self._ahead.shared.part(self.size * self.concurrency)
         fit = self._fit()
@@ -109,8 +109,8 @@ class Assignment:
         return requests
 
     def _asks_for_crowded_out(self) -> bool:
-        """Whether to request a plain function for the spare: now and then, since it costs a search,
-        if async tasks leave it no other runner."""
+        """Whether to request a plain function for the spare, if async tasks leave it no other
+        runner: only now and then, since the request costs a search."""
         now, active = self._clock.boot(), self.active()
         if now < self._next_crowded_at or not (_own(active) and _is_crowded(active)):
             return False
@@ -118,7 +118,7 @@ class Assignment:
         return True
 
     def _free_for_suspects(self, fit: Sequence[RunnerProcess]) -> Sequence[RunnerProcess]:
-        """Return the idle runners for suspects: a spare; while suspects run, any but one."""
+        """Return the idle runners for suspects: a spare; while suspects run, all but one."""
         if running := self.count_suspects():
             first, most = 1, max(0, self.size - running)
         else:
@@ -126,8 +126,8 @@ class Assignment:
         return [runner for runner in fit[first:] if not runner.tokens][:most]
 
     def is_idle_without_spare(self) -> bool:
-        """Whether no runner has work, and none is a spare. A worker that leaves once it is idle
-        would leave suspects behind if they waited for one."""
+        """Whether no runner has work, and none is a spare. Suspects may then take any runner: a
+        worker that exits once it is idle would leave them behind if they waited for a spare."""
         return len(self._fit()) <= self.size and not any(each.tokens for each in self.runners)
 
     def count_idle(self) -> int:
@@ -152,7 +152,7 @@ class Assignment:
         return min(self._ahead.shared.expect(STOCK_SECONDS) // self.size, STOCK_MAX)
 
     def _is_quick(self, runner: RunnerProcess) -> bool:
-        """Whether an attempt has ended in this runner just now: another may have a blocked loop."""
+        """Whether an attempt has ended in this runner just now; else its loop may be blocked."""
         return runner.ended_at >= self._clock.boot() - QUICK_SECONDS
 
     def is_overfull(self) -> bool:
@@ -169,7 +169,8 @@ class Assignment:
     # -- claimed attempts ----------------------------------------------------------------------
 
     def place(self, attempts: Sequence[Running]) -> Plan:
-        """Assign attempts to runners, which hold their tokens from now on; some may fit nowhere."""
+        """Assign attempts to runners, which hold their tokens from now on. Attempts that fit
+        nowhere are left out."""
         suspects = [each for each in attempts if each.claimed.solo == ALONE_IN_RUNNER]
         others = [each for each in attempts if each.claimed.solo != ALONE_IN_RUNNER]
         plan: Plan = {}
@@ -182,7 +183,7 @@ class Assignment:
             alone = [each for each in others if each.claimed.task in own]
             others = [each for each in others if each.claimed.task not in own]
             gather = [each for each in fit if each.batches]  # mostly none
-            # idle runners were counted for other jobs than items that come too late for their call
+            # idle runners were requested for other jobs than items that are too late for their call
             closed = {each.batch for each in gather if not each.places_to_gather(each.batch or "")}
             alone.sort(key=lambda each: each.claimed.task in closed)
             for running in alone:
@@ -206,9 +207,9 @@ class Assignment:
         *,
         packed: bool,
     ) -> Sequence[Running]:
-        """Assign shared attempts to runners that have fewer than ``most``: to as few as possible,
-        so that others stay idle for plain functions, or evenly. Return the attempts that fit
-        nowhere."""
+        """Assign attempts that share runners to runners that have fewer than ``most``: ``packed``
+        into as few as possible, so that others stay idle for plain functions, or evenly. Return the
+        attempts that fit nowhere."""
         open_ = [runner for runner in active if not runner.exclusive and len(runner.tokens) < most]
         if not open_ or not attempts:
             return attempts
@@ -231,8 +232,8 @@ class Assignment:
         *,
         packed: bool,
     ) -> int:
-        """Assign attempts to runners that know all of them, the fullest first, or so that all
-        become equally full. Return how many have a place."""
+        """Assign attempts to runners that know all their tasks: ``packed`` into the fullest first,
+        or so that all become equally full. Return how many attempts have a place."""
         places = [most - len(runner.tokens) for runner in runners]
         order = sorted(range(len(runners)), key=places.__getitem__)  # the fullest first
         free = sum(places)
@@ -266,7 +267,7 @@ class Assignment:
     # -- runners -------------------------------------------------------------------------------
 
     def _fit(self) -> list[RunnerProcess]:
-        """Return the runners that may take attempts, not those of suspects, the busy ones first."""
+        """Return the runners that may take attempts, busy runners first; not suspects' runners."""
         ready = [
             each
             for each in self.runners

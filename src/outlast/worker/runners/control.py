@@ -25,10 +25,10 @@ from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.responsiveness import Responsiveness, ResponsivenessMonitor
 from outlast.worker.runners.supervisor import RunnerSupervisor
 
-SHOW_LOOK_SECONDS = 0.05  # between two checks while stacks come
+SHOW_LOOK_SECONDS = 0.05  # between two checks while waiting for stacks
 COMMAND = "The processes of its command:"
 SILENT = (
-    "Its process has shown no stacks: it is stopped, or a call of the kernel does not return."
+    "Its process did not show its stacks: it is stopped, or a system call does not return."
     " Its session:"
 )
 PROCESSES_MAX = 50  # listed
@@ -36,10 +36,10 @@ COMMAND_MAX = 200  # characters of a command
 STATES = {
     "R": "running",
     "S": "sleeping",
-    "D": "in a call of the kernel that cannot be interrupted",
+    "D": "in a system call that cannot be interrupted",
     "T": "stopped by a signal",
     "t": "stopped by a debugger",
-    "Z": "ended, and not waited for",
+    "Z": "a zombie: its parent has not waited for it",
 }
 UNSEEN = "its processes cannot be seen on this system"
 
@@ -70,8 +70,8 @@ class RunnersControl:
         return next((runner for runner in self._runners if token in runner.tokens), None)
 
     def stop(self, token: int, reason: str) -> None:
-        """Take an attempt back, or ask it to stop: at a limit, after its stack is requested. A
-        cancelled job in a batch stops nothing while the others go on."""
+        """Take back an attempt that has not begun, or ask it to stop; at a limit, request its
+        stacks first. Cancelling one job of a batch stops nothing while the others continue."""
         self._ahead.stop(token, reason)
         running, runner = self._in_flight.running.get(token), self.runner_of(token)
         if running is None or runner is None or running.stopped_at is not None:
@@ -87,7 +87,7 @@ class RunnersControl:
         runner.send(Stop(token, reason))
 
     def _others_go_on(self, runner: RunnerProcess, token: int) -> bool:
-        """Whether the call with this attempt goes on with others, and its runner is not killed."""
+        """Whether other attempts of the same call continue, so that its runner is not killed."""
         others = runner.tokens - {token} if runner.batch is not None else ()
         attempts = (self._in_flight.running.get(other) for other in others)
         return any(each is not None and each.stop_reason is None for each in attempts)
@@ -120,8 +120,8 @@ class RunnersControl:
         return stacks or f"{SILENT}\n\n{describe_session(runner.pid)}"
 
     async def _until_shown(self, running: Running, runner: RunnerProcess) -> None:
-        """Wait until the stacks of the runner's loop, if it is not blocked, and threads are here:
-        they no longer grow."""
+        """Wait until the stacks of the runner's threads, and of its loop unless it is blocked, have
+        arrived whole: their text no longer grows."""
         until, size = self._clock.boot() + SHOW_SECONDS_MAX, 0
         while not runner.gone and self._clock.boot() < until:
             await self._clock.sleep(SHOW_LOOK_SECONDS)

@@ -334,7 +334,7 @@ def describe(memory: MemoryEvidence) -> str:
         limit = f"above {FAR_ABOVE:g} times its max_rss of {_format_size(memory.limit_bytes)}"
         return f"with {_format_size(memory.rss_bytes)}, {limit}"
     return (
-        "while the kernel killed for want of memory in its cgroup"
+        "while the kernel killed processes in its cgroup for lack of memory"
         f" (kills {memory.oom_kills_before} to {memory.oom_kills_after},"
         f" limit: {_format_size(memory.limit_bytes)})"
     )

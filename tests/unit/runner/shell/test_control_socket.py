@@ -161,7 +161,7 @@ async def test_a_malformed_answer_is_a_store_error(answer, tmp_path):
 
     address = str(tmp_path / "door")
     async with await asyncio.start_unix_server(answers, address):
-        with pytest.raises(StoreUnavailable, match="not understood"):
+        with pytest.raises(StoreUnavailable, match="cannot be read"):
             await asyncio.to_thread(ask, address, ReportRequest(TOKEN, 1.0))
 
 

@@ -122,12 +122,12 @@ async def test_an_idle_worker_makes_few_trips_where_its_wake_up_looks_for_writes
     health = Health("file", sees_all=True)
     bench = Bench(health=health)
     assert await bench.exchange.run_once() == POLL, "it does not work yet"
-    health.note_well()
+    health.note_ready()
     assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WHERE_SHOWN
     health.note_trouble("the file is gone")
     assert await bench.exchange.run_once() == POLL
     notified = Health("notify")
-    notified.note_well()
+    notified.note_ready()
     bench = Bench(health=notified)
     assert await bench.exchange.run_once() == POLL, "each notification may be lost"
 
@@ -290,7 +290,7 @@ async def test_an_end_that_comes_while_a_full_worker_reconciles_is_handed_in_nex
 def awake():
     """A worker that has looked, found a job and no more, and would hear of new ones."""
     health = Health("NOTIFY")
-    health.note_well()
+    health.note_ready()
     return Bench(slots=10, health=health)
 
 

@@ -87,7 +87,7 @@ async def test_an_outage_of_the_store_costs_the_readiness_and_never_the_life(
     assert vitals.judge_readiness().is_well
     await stage.clock.run_for(70)
     told = vitals.judge_readiness().text
-    assert told == "not ready: its lease is not trusted: no beat was answered for 120 s"
+    assert told == "not ready: its lease is not trusted: no heartbeat was answered for 120 s"
     for _ in range(120):
         look(vitals, 1)
         await asyncio.sleep(0)  # the loop turns, as it does while the store is away

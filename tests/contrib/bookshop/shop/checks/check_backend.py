@@ -175,7 +175,7 @@ class Enqueuing(TestCase):
 
     def test_a_queue_that_no_worker_can_be_told_of_is_refused(self):
         for name in ("a b", "a,b"):
-            with self.assertRaisesMessage(InvalidTask, "without blanks and commas"):
+            with self.assertRaisesMessage(InvalidTask, "without blanks or commas"):
                 tasks.count.using(backend="patient", queue_name=name)
         with self.assertRaises(InvalidTask):
             tasks.count.using(queue_name="unknown")
@@ -322,7 +322,7 @@ class Settings(TestCase):
 
     def test_wrong_limits_are_errors_of_the_settings(self):
         for wrong, words in (
-            ([], "OUTLAST has list: it is a dict that takes LIMITS"),
+            ([], "OUTLAST has list: it must be a dict whose only key is LIMITS"),
             ({"limits": {}}, "OUTLAST has limits"),
             ({"LIMITS": ["press"]}, "OUTLAST['LIMITS'] must be a dict, such as"),
             ({"LIMITS": {"press": 1}}, "OUTLAST['LIMITS']['press'] must be a dict"),

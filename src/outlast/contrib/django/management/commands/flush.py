@@ -11,8 +11,8 @@ from outlast.contrib.django.database import empty
 from outlast.contrib.django.project import database
 
 _QUESTION = """\
-This deletes, for good, all data in the database {!r}, and all jobs in it, also those that have not
-run yet. Stop the workers first.
+This deletes all data in the database {!r}, with all its jobs, including jobs that have not run yet.
+It cannot be undone. Stop the workers first.
 Type 'yes' to go on, or 'no' to stop: """
 
 
