@@ -15,7 +15,6 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, MutableMapping
-from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -47,6 +46,8 @@ STEPS = {
     "reconciliation_complete",
 }
 OF_HEALTHY_RUNNERS = {"runner_started", "runner_ready"}
+GATHER_SECONDS = 0.02  # in which entries gather for one write: it costs most to wake the thread
+TOGETHER_MAX = 100  # entries in a write
 CLOSE_SECONDS = 2.0  # for the last lines, if the reader takes them
 
 Entry = MutableMapping[str, Any]
@@ -63,7 +64,8 @@ class LogWriter:
     def __init__(self, render: Renderer, fd: int = 2, most: int = QUEUE_MAX) -> None:
         self._render = render
         self._fd = fd
-        self._queue: queue.Queue[Entry | str] = queue.Queue(most)
+        self._most = most
+        self._queue: queue.SimpleQueue[Entry | str] = queue.SimpleQueue()
         self._closing = threading.Event()
         self.dropped = 0
         self._thread = threading.Thread(target=self._run, name="outlast-log", daemon=True)
@@ -71,23 +73,25 @@ class LogWriter:
 
     def put(self, entry: Entry | str) -> None:
         """Accept an entry to render, or a finished text. Never waits."""
-        try:
-            self._queue.put_nowait(entry)
-        except queue.Full:
+        if self._queue.qsize() < self._most:
+            self._queue.put(entry)
+        else:
             self.dropped += 1
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Write what is queued, as far as that can be done in ``seconds``."""
         self._closing.set()
-        with suppress(queue.Full):  # then the thread does not wait for an entry
-            self._queue.put_nowait("")
+        self._queue.put("")  # then the thread does not wait for an entry
         self._thread.join(seconds)
 
     def _run(self) -> None:
         while not (self._closing.is_set() and self._queue.empty()):
-            if not write_all(self._fd, self._text(self._queue.get())):
+            first = self._queue.get()
+            self._closing.wait(GATHER_SECONDS)
+            rest = [self._queue.get() for _ in range(min(self._queue.qsize(), TOGETHER_MAX))]
+            if not write_all(self._fd, b"".join(map(self._text, [first, *rest]))):
                 return
-            if self.dropped and self._queue.qsize() < self._queue.maxsize // 2:
+            if self.dropped and self._queue.qsize() < self._most // 2:
                 count, self.dropped = self.dropped, 0
                 lost = {"level": "warning", "event": "log_dropped", "entries": count}
                 write_all(self._fd, self._text(lost))
