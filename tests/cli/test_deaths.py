@@ -66,7 +66,7 @@ def test_each_command_says_that_the_worker_is_dead(outlast: Outlast, killed: str
     assert (
         "victim is dead: its lock file is free; no worker is alive to return its 1 job" in workers
     )
-    assert workers.endswith("\n1 dead\n")
+    assert workers.endswith("\n1 active (of these 1 dead)\n")
     (row,) = outlast("workers", *url, "--json").json()["workers"]
     assert (row["status"], row["health"]) == ("active", "dead")
     jobs = outlast("jobs", *url).out

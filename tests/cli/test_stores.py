@@ -173,7 +173,7 @@ def test_migrate_says_who_has_to_migrate(outlast: Outlast, bare_pg_url: str, rol
 def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str, role: str) -> None:
     own = bare_pg_url.replace("postgres@", f"{role}@")
     outlast("migrate", "--url", bare_pg_url)
-    outlast("jobs", "--url", own).refused(3, "lacks a privilege", "outlast migrate --grant")
+    outlast("jobs", "--url", own).refused(3, "lacks a privilege. The owner of the tables")
     found = outlast("doctor", "--url", own, "--json")
     assert found.code == 1
     (amiss,) = (f for f in json.loads(found.out)["findings"] if f["name"] == "privileges")

@@ -379,6 +379,13 @@ def gone_table(
     return table(rows, out.width)
 
 
+def describe_workers(counts: Mapping[str, int], ill: Mapping[str, int]) -> str:
+    """Return how many workers have each status, and how many of these are ill."""
+    told = [f"{ill[word]} {word}" for word in ("dead", "silent", "failing") if ill[word]]
+    counted = ", ".join(f"{number} {status}" for status, number in counts.items())
+    return counted + (f" (of these {', '.join(told)})" if told else "")
+
+
 def _status(row: WorkerRow, now: float) -> Styled:
     if (standing := health(row, now)) != "well":
         return Styled(standing, "bold red")

@@ -10,7 +10,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import at_least, line, rough
 from outlast.cli.connect import read_store
 from outlast.cli.options import Json, Url, flag
-from outlast.cli.show import FIXED, Row, console, print_json, table
+from outlast.cli.show import FIXED, Row, console, describe_workers, print_json, table
 from outlast.insight.stats import COUNTS, read_overview
 from outlast.store.inspector import ReadableStore
 
@@ -111,10 +111,8 @@ def _unservable(out: Console, entries: list[dict[str, Any]]) -> None:
 
 
 def _lines(document: dict[str, Any]) -> list[str]:
-    workers = ", ".join(f"{number} {status}" for status, number in document["workers"].items())
     ill = document["ill"]
-    told = [f"{ill[word]} {word}" for word in ("dead", "silent", "failing") if ill[word]]
-    workers += f" (of these {', '.join(told)})" if told else ""
+    workers = describe_workers(document["workers"], ill)
     left = [f"orphans    {ill['running']} of the running jobs have no worker that runs them"]
     done, lost = document["completed"], document["deactivations"]
     minute, hour = _number(done, "minute"), _number(done, "hour")

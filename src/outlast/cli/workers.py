@@ -13,7 +13,7 @@ from outlast.base.text import count_of, line, since, span
 from outlast.cli.connect import me, on_store, read_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Json, Url, flag, make_group
-from outlast.cli.show import console, gone_table, print_json, workers_table
+from outlast.cli.show import console, describe_workers, gone_table, print_json, workers_table
 from outlast.errors import UsageError
 from outlast.insight.acting import ask_to_drain, follow_drain
 from outlast.insight.availability import health, holds, list_alive, sleeps, unheard
@@ -97,12 +97,10 @@ def _stopped_at(row: WorkerRow) -> float:
 
 
 def _counts(rows: Sequence[WorkerRow], now: float) -> str:
-    """Return how many there are of each status: ``2 active, 1 dead, 3 lost``."""
-    ill = ("dead", "silent")  # though its row says active
-    shown = [standing if (standing := health(row, now)) in ill else row.status for row in rows]
-    counts = Counter(shown)
-    order = dict.fromkeys([WorkerStatus.ACTIVE, *ill, *WorkerStatus])
-    return ", ".join(f"{counts[one]} {one}" for one in order if counts[one])
+    """Return how many there are of each status: ``2 active, 1 lost``."""
+    counts = Counter(row.status.value for row in rows)
+    present = {one.value: counts[one.value] for one in WorkerStatus if counts[one.value]}
+    return describe_workers(present, Counter(health(row, now) for row in rows))
 
 
 def drain(

@@ -52,8 +52,8 @@ _CLASS_ERRORS: dict[str, type[Exception]] = {
 _MIGRATE = "run `outlast migrate`; if that finds nothing to do, restore a backup"
 _CUT_OFF = "the statement was cut off; another session may hold a lock (see pg_locks)"
 _NO_PRIVILEGE = (
-    "this role lacks a privilege; `outlast migrate --grant ROLE` grants a worker's, or fewer with"
-    " --only, and with --events that to send events"
+    "this role lacks a privilege. The owner of the tables grants a worker's by `outlast migrate"
+    " --grant ROLE`, or fewer with --only, and with --events that to send events"
 )
 _DAMAGED = (
     "a table or an index is damaged, perhaps by its disk: SELECT pg_filenode_relation(0, NUMBER)"

@@ -39,7 +39,7 @@ _SQL = statements("postgres", "migrate")
 
 _ADVICE = (
     "run `outlast migrate` as a role that may create tables; if they are there, this role does not"
-    " see them: `outlast migrate --grant ROLE` lets it"
+    " see them: their owner lets it by `outlast migrate --grant ROLE`"
 )
 _LOCKED = (
     "PostgreSQL: another session holds the lock that migrations take ({}). Wait for it if it is one"
