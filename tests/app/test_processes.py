@@ -33,7 +33,7 @@ def sessions():
 
 
 GREENLETS = """
-from gevent import joinall, monkey, spawn
+from gevent import joinall, monkey, sleep, spawn
 monkey.patch_all()
 import asyncio, outlast
 app = outlast.App()
@@ -46,9 +46,25 @@ try:
     asyncio.run(work())
 except outlast.errors.ApplicationError as error:
     print(error)
-calls = [spawn(mail.enqueue_sync, str(n)) for n in range(20)]
-joinall(calls)
-print(len({call.get().id for call in calls}))
+for _ in range(2):
+    calls = [spawn(mail.enqueue_sync, str(n)) for n in range(20)]
+    joinall(calls)
+    print(len({call.get().id for call in calls}))
+async def enqueue():
+    return await mail.enqueue("in a loop")
+jobs = [asyncio.run(enqueue()), spawn(asyncio.run, enqueue()).get(), mail.enqueue_sync("last")]
+app.close_sync()
+def turn():
+    while True:
+        turns.append(1)
+        sleep(0.001)
+turns = []
+spawn(turn)
+waiting = spawn(mail.enqueue_sync("nobody runs it").result_sync, timeout=60)
+while len(turns) < 20:
+    sleep(0.01)
+waiting.kill()
+print([job.id for job in jobs], mail.enqueue_sync("after").id)
 """
 
 
@@ -77,11 +93,13 @@ def run(program: str, url: str, folder: Path, *, but: str = "") -> str:
     return done.stdout
 
 
+@pytest.mark.xfail(strict=True, reason="each greenlet seems to be in the background loop")
 def test_greenlets_of_a_web_server_enqueue_and_run_no_worker(
     store_url: str, tmp_path: Path
 ) -> None:
-    refused, stored = run(GREENLETS, store_url, tmp_path).splitlines()
-    assert stored == "20"
+    """Each greenlet is in the thread of all others, but not in their event loops."""
+    refused, *stored = run(GREENLETS, store_url, tmp_path).splitlines()
+    assert stored == ["20", "20", "[41, 42, 43] 45"]
     assert "gevent's monkey.patch_all()" in refused
 
 
