@@ -60,7 +60,7 @@ def turn():
         sleep(0.001)
 turns = []
 spawn(turn)
-waiting = spawn(mail.enqueue_sync("nobody runs it").result_sync, timeout=60)
+waiting = spawn(mail.enqueue_sync("no worker").result_sync, timeout=60)
 while len(turns) < 20:
     sleep(0.01)
 waiting.kill()
@@ -93,14 +93,34 @@ def run(program: str, url: str, folder: Path, *, but: str = "") -> str:
     return done.stdout
 
 
-@pytest.mark.xfail(strict=True, reason="each greenlet seems to be in the background loop")
 def test_greenlets_of_a_web_server_enqueue_and_run_no_worker(
     store_url: str, tmp_path: Path
 ) -> None:
-    """Each greenlet is in the thread of all others, but not in their event loops."""
+    """They share one thread; none of them runs in the event loop of another."""
     refused, *stored = run(GREENLETS, store_url, tmp_path).splitlines()
     assert stored == ["20", "20", "[41, 42, 43] 45"]
     assert "gevent's monkey.patch_all()" in refused
+
+
+LATE_GREENLETS = """
+import warnings; warnings.simplefilter("ignore")  # of gevent, which comes late
+mail.enqueue_sync("parent")
+if not (child := os.fork()):
+    signal.alarm(60)
+    from gevent import joinall, monkey, spawn
+    monkey.patch_all()
+    for _ in range(2):
+        joinall([spawn(mail.enqueue_sync, "child") for _ in range(5)], raise_error=True)
+    sys.exit(0)
+print(os.waitpid(child, 0)[1], mail.enqueue_sync("parent").id)
+"""
+
+
+def test_greenlets_of_a_server_that_has_preloaded_the_application_enqueue(
+    store_url: str, tmp_path: Path
+) -> None:
+    """As those of gunicorn -k gevent --preload, which patches only its children."""
+    assert run(LATE_GREENLETS, store_url, tmp_path) == "0 12\n"
 
 
 PREFORK = """

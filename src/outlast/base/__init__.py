@@ -7,6 +7,7 @@ passwords.py    the file of users and their hashed passwords
 text.py         times, sizes and untrusted texts, for people
 throttle.py     one report a minute, with the number of events that it covers
 sync.py         runs coroutines from plain code: ``NAME_sync``
+greenlets.py    lets greenlets of gevent call the event loop
 forks.py        keeps forks safe while other threads run
 http_server.py  the small HTTP server of probes and metrics
 """

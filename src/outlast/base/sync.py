@@ -22,6 +22,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from outlast.base.greenlets import Signal, find_gevent, find_greenlets, start
 from outlast.errors import SyncInLoop, UsageError
 
 S = TypeVar("S")
@@ -152,14 +153,21 @@ class _Call(Generic[R]):
         self._loop = loop
         self._make = make  # there: a coroutine that an interrupted call leaves makes Python warn
         self._task: asyncio.Task[R] | None = None
-        self._ended = threading.Lock()
-        self._ended.acquire()
+        self._await_end: Callable[[], object]
+        self._note_end: Callable[[], object]
+        if find_gevent() is not None:
+            signal = Signal()
+            self._await_end, self._note_end = signal.wait, signal.give
+        else:
+            lock = threading.Lock()
+            lock.acquire()
+            self._await_end, self._note_end = lock.acquire, lock.release
 
     def wait(self) -> R:
         """Return the coroutine's result, or raise its exception."""
         self._loop.call_soon_threadsafe(self._start)
         try:
-            self._ended.acquire()
+            self._await_end()
         except BaseException:  # Ctrl-C in the waiting thread: the call is no longer wanted
             self._loop.call_soon_threadsafe(self._cancel)
             raise
@@ -181,7 +189,7 @@ class _Call(Generic[R]):
     def _end(self, task: asyncio.Task[R]) -> None:
         if not task.cancelled():
             task.exception()  # mark it retrieved, even if the caller no longer waits
-        self._ended.release()
+        self._note_end()
 
 
 async def _made(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
@@ -231,9 +239,26 @@ class _Background:
 
 
 def _start_loop() -> asyncio.AbstractEventLoop:
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=_run, args=(loop,), name="outlast-sync", daemon=True).start()
-    return loop
+    if find_gevent() is None and (greenlets := find_greenlets()) is not None:
+        raise UsageError(
+            f"{greenlets}, which cannot wait for an event loop: enqueue in a process with gevent"
+            " or with threads, as of gunicorn -k gthread"
+        )
+    if find_gevent() is None:
+        loop = asyncio.new_event_loop()
+        start(threading.Thread(target=_run, args=(loop,), name="outlast-sync", daemon=True))
+        return loop
+    made: list[asyncio.AbstractEventLoop] = []
+    started = Signal()
+
+    def run() -> None:  # the loop is made there: gevent's selector belongs to a thread
+        made.append(asyncio.new_event_loop())
+        made[0].call_soon(started.give)
+        _run(made[0])
+
+    start(threading.Thread(target=run))
+    started.wait()
+    return made[0]
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

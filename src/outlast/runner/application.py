@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from outlast.base.config import absolute
+from outlast.base.greenlets import find_greenlets
 from outlast.client.app import App
 from outlast.client.stores import refuse_enqueuing
 from outlast.errors import ApplicationError, describe, text_of
@@ -53,16 +54,6 @@ def refuse_greenlets() -> None:
             " module that a worker imports; for many calls at once write async tasks, and run them"
             " with --concurrency 100"
         )
-
-
-def find_greenlets() -> str | None:
-    """Return who has replaced Python's threads or queues by greenlets, if so."""
-    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
-    if gevent is not None and any(map(gevent.is_module_patched, ("threading", "queue"))):
-        return "gevent's monkey.patch_all() has turned Python's threads into greenlets"
-    if eventlet is not None and eventlet.is_monkey_patched("thread"):
-        return "eventlet's monkey_patch() has turned Python's threads into greenlets"
-    return None
 
 
 def _load(spec: str, what: str, form: str, example: str) -> tuple[str, str, object]:

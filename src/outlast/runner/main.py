@@ -24,13 +24,14 @@ from typing import Any, NoReturn
 from outlast.base.clock import SYSTEM, Clock
 from outlast.base.config import URL_VARIABLE
 from outlast.base.credentials import without_secrets
+from outlast.base.greenlets import find_greenlets
 from outlast.client.app import App
 from outlast.client.attempt import current_token
 from outlast.client.log_fields import mark_records
 from outlast.errors import ApplicationError, describe, text_of
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
-from outlast.runner.application import find_greenlets, load_app, refuse_greenlets
+from outlast.runner.application import load_app, refuse_greenlets
 from outlast.runner.channel import Channel
 from outlast.runner.execute import RECALLED, Executor, enter_lifespan
 from outlast.runner.garbage import Collector, keep_what_is_loaded

@@ -21,16 +21,17 @@ import stat
 import tempfile
 import threading
 import weakref
+from _queue import SimpleQueue  # gevent replaces queue.SimpleQueue
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from sqlite3 import Cursor
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from outlast.base.forks import at_fork
+from outlast.base.greenlets import start
 from outlast.base.sync import serve
 from outlast.errors import ConfigError, StoreUnavailable
 from outlast.store.backend import StoreOptions
@@ -68,7 +69,7 @@ class OneThread:
     def __init__(self, name: str) -> None:
         self._calls: Calls = SimpleQueue()
         self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
-        self._starting = threading.Lock()
+        self._starting, self._is_started = threading.Lock(), False
         self._end = weakref.finalize(self, _end, self._calls, self._thread)
 
     def submit(self, job: Callable[..., T], /, *args: Any) -> asyncio.Future[T]:
@@ -78,10 +79,11 @@ class OneThread:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._calls.put((loop, future, job, args))
-        if self._thread.ident is None:
+        if not self._is_started:
             with self._starting:
-                if self._thread.ident is None:  # no other loop's thread has started it first
-                    self._thread.start()
+                if not self._is_started:  # no other loop's thread has started it first
+                    self._is_started = True
+                    start(self._thread)
         return future
 
     def end(self) -> None:
