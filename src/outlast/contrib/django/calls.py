@@ -44,7 +44,7 @@ def read_options(options: dict[str, Any]) -> tuple[TaskOptions, Policy, Placemen
     if unknown := options.keys() - OF_BACKENDS - OF_TASKS:
         known = ", ".join(sorted({*OF_BACKENDS, *OF_TASKS}))
         raise ImproperlyConfigured(
-            f"Outlast's backend has no OPTIONS called {', '.join(sorted(unknown))}; choose from:"
+            f"OPTIONS: Outlast's backend has no option {', '.join(sorted(unknown))}; choose from:"
             f" {known}"
         )
     given: Any = {name: value for name, value in options.items() if name in OF_TASKS}

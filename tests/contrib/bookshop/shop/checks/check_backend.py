@@ -270,7 +270,7 @@ class Settings(TestCase):
             _ = task_backends["default"]
 
     def test_an_option_that_there_is_not(self):
-        for options, words in (({"retry": 1}, "no retry"), ({"retries": -1}, "retries")):
+        for options, words in (({"retry": 1}, "no option retry"), ({"retries": -1}, "retries")):
             with self.tasks_with(**options), self.refused(words):
                 _ = task_backends["default"]
 
@@ -310,7 +310,7 @@ class Settings(TestCase):
                 ((found, name),) = [(each.msg, each.id) for each in default_task_backend.check()]
                 self.assertIn(words, found)
                 self.assertEqual(name, "outlast.E003")
-        with self.tasks_with(fair="tenant"), self.refused("have no fair"):
+        with self.tasks_with(fair="tenant"), self.refused("no option fair"):
             _ = task_backends["default"]
 
     def test_an_ordered_limit_refuses_other_priorities(self):

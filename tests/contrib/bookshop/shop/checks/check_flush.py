@@ -49,7 +49,7 @@ class Flushing(TransactionTestCase):
         for answer, left in (("no", 1), ("yes", 0)):
             with mock.patch("builtins.input", return_value=answer) as asked:
                 told = flush()
-            self.assertIn("all jobs in it", asked.call_args.args[0])
+            self.assertIn("with all its jobs", asked.call_args.args[0])
             self.assertEqual("Nothing was deleted" in told, bool(left))
             self.assertEqual((Order.objects.count(), JobRecord.objects.count()), (left, left))
 
