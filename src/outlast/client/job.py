@@ -233,7 +233,7 @@ async def _raise_end(store: Store, row: StoredJob) -> NoReturn:
 
 def check_id(job_id: object) -> None:
     """Raise UsageError for a value that cannot be an id."""
-    if isinstance(job_id, bool) or not isinstance(job_id, int) or not 0 <= job_id < ID_LIMIT:
+    if isinstance(job_id, bool) or not isinstance(job_id, int) or not 0 < job_id < ID_LIMIT:
         raise UsageError(f"the id of a job is a whole number above 0, not {ascii(job_id)[:80]}")
 
 
