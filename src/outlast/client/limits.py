@@ -21,7 +21,6 @@ from outlast.insight.acting import hold_limit, set_limit
 from outlast.model.limits import (
     COST_MAX,
     COST_MIN,
-    KEY_MAX,
     LIMITS_MAX,
     RUNNING_MAX,
     LimitSpec,
@@ -254,8 +253,6 @@ def make_limit_keys(keys: object) -> dict[str, str]:
     for name, key in keys.items():
         check_name("a limit's name", name)
         check_key(f"the key of {name!r}", key)
-        if len(str(key)) > KEY_MAX:
-            raise ConfigError(f"the key of {name!r} has more than {KEY_MAX:,} characters")
     return {str(name): str(key) for name, key in keys.items()}
 
 

@@ -29,7 +29,6 @@ import msgspec
 from outlast.errors import ConfigError
 
 LIMITS_MAX = 8  # of one job
-KEY_MAX = 1_000  # characters of a limit key
 RUNNING_MAX = 1_000_000
 COST_MIN, COST_MAX = 1e-6, 1_000_000.0
 _ROUNDING = 1e-9  # seconds: sums of steps do not come out exactly
