@@ -112,21 +112,24 @@ def test_an_application_that_does_not_import_is_a_problem(
 
 
 @each_case(
-    ("url", "name", "words"),
+    ("url", "name", "words", "migrates"),
     [
-        ("sqlite:///missing.db", "store", "there is no database file"),
-        ("sqlite:///other.db", "schema", "not an Outlast store yet"),
-        ("postgresql://user@127.0.0.1:1/none", "store", "cannot connect"),
-        ("postgresql://user@127.0.0.1:1/none", "store", "are host and port right?"),
+        ("sqlite:///missing.db", "store", "there is no database file", True),
+        ("sqlite:///other.db", "schema", "not an Outlast store yet", True),
+        ("sqlite:///text.db", "store", "is not a SQLite database", False),
+        ("postgresql://user@127.0.0.1:1/none", "store", "cannot connect", False),
+        ("postgresql://user@127.0.0.1:1/none", "store", "are host and port right?", False),
     ],
 )
 def test_what_is_no_store_is_a_problem_and_is_not_made(
-    outlast: Outlast, folder: Path, url: str, name: str, words: str
+    outlast: Outlast, folder: Path, url: str, name: str, words: str, *, migrates: bool
 ) -> None:
+    (folder / "text.db").write_text("this is a text, and no database" * 300)
     with closing(sqlite3.connect(folder / "other.db")) as other:
         other.execute("CREATE TABLE IF NOT EXISTS mine (id)")
     findings = found(outlast, url, code=1)
     assert words in findings[name]["sentence"]
+    assert ("outlast migrate" in findings[name]["mend"]) is migrates
     assert not list(folder.glob("missing*"))
 
 

@@ -69,8 +69,8 @@ def _is_limited(facts: Facts) -> bool:
 
 STORE: Table[Facts] = (
     Check(PROBLEM, "store", lambda f: f.error, lambda f: _first_line(f.error),
-        "Check --url or $OUTLAST_URL, and that the store is up; `outlast migrate` makes a new"
-        " one."),
+        lambda f: "Check --url or $OUTLAST_URL; `outlast migrate` makes a new store."
+        if "outlast migrate" in f.error else "Check --url or $OUTLAST_URL, and the store itself."),
     Check(OK, "store", True, lambda f: f"{f.place} answers."),
     Check(PROBLEM, "schema", lambda f: f.mismatch, lambda f: f"{line(f.mismatch, SAID_MAX)}.",
         lambda f: "Run `outlast migrate`." if "outlast migrate" in f.mismatch
