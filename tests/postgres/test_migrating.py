@@ -45,6 +45,7 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Post
         head = f"-- {number:04} more: something.\n-- compatible_from: 0.1\n"
         extra[:] = [migrations.step_of(f"migration_{number:04}_more.sql", head + text)]
         store = PostgresStore(url, **options)
+        assert store._steps[-1].number == number  # read now
         extra.clear()
         return store
 

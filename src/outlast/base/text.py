@@ -7,7 +7,6 @@ import re
 import signal
 import unicodedata
 from datetime import UTC, datetime
-from shlex import quote
 from typing import Any
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
@@ -134,6 +133,8 @@ def line(text: str | None, most: int = 100) -> str:
 
 def shell_word(text: str) -> str:
     """Return an untrusted text as one word of a command that people copy into a shell."""
+    from shlex import quote
+
     return quote(line(text, WORD_MAX))
 
 

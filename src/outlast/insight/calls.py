@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from typing import Any
 
 from outlast.model.job import SHELL_TASK
@@ -24,7 +23,9 @@ def describe_call(task: str, stored: str) -> str:
     if not isinstance(args, dict):  # its end was cut in a name, or deep in a value
         return _NAME.sub(r", \2=", stored).removeprefix(", ")
     if task == SHELL_TASK and isinstance(args.get("argv"), list):
-        return shlex.join(map(str, args["argv"]))
+        from shlex import join
+
+        return join(map(str, args["argv"]))
     return ", ".join(f"{name}={json.dumps(one, ensure_ascii=False)}" for name, one in args.items())
 
 

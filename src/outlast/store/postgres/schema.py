@@ -11,8 +11,10 @@ session beside the transaction, which has read no table by then.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, cached_property
 from typing import Any
 
 from outlast.base.clock import SYSTEM
@@ -31,7 +33,7 @@ from outlast.store.migrations import (
 )
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.errors import TROUBLE, LockHeld, is_refusal
-from outlast.store.postgres.pool import Connections, Verbs
+from outlast.store.postgres.pool import Verbs
 from outlast.store.statements import statements
 from outlast.store.values import Migration
 
@@ -79,9 +81,9 @@ _SESSION = statements("postgres", "session")
 class PostgresSchema(Verbs):
     """The verbs of ``PostgresStore`` about the schema of its database (and search_path)."""
 
-    def __init__(self, connections: Connections) -> None:
-        super().__init__(connections)
-        self._steps = load("postgres")
+    @cached_property
+    def _steps(self) -> Sequence[Step]:
+        return load("postgres")
 
     async def ensure(self, *, make: bool = True) -> None:
         """Check the schema; make it if there is no table of Outlast, or raise SchemaMismatch. A
@@ -178,8 +180,8 @@ class PostgresSchema(Verbs):
         return Migration(step.number, step.name, applied_at)
 
     async def _applied(self, connection: Any) -> list[Applied]:
-        await refuse_strangers(connection)
-        names = _functions_of(tuple(self._steps))
+        # the server looks for strangers while this process reads its files
+        _, names = await asyncio.gather(refuse_strangers(connection), self._functions())
         tables = (await connection.fetch(_SQL["tables"], list(names)))[0]
         applied = []
         if tables["schema_table"]:
@@ -191,6 +193,9 @@ class PostgresSchema(Verbs):
             some = f"{', '.join(lost[:NAMED_MAX])}{' and others' if lost[NAMED_MAX:] else ''}"
             raise SchemaMismatch(f"the schema has lost the functions {some}: restore a backup")
         return applied
+
+    async def _functions(self) -> dict[str, int]:
+        return _functions_of(tuple(self._steps))
 
     async def _run(self, connection: Any, step: Step) -> None:
         if step.index is None or await _has_no_jobs(connection):
@@ -260,7 +265,9 @@ def _holder(row: Any) -> str:
 
 async def refuse_strangers(connection: Any) -> None:
     """Raise SchemaMismatch for an object of an untrusted role that could run as this one
-    (``strangers`` of session.sql)."""
+    (``strangers`` of session.sql). That there is none takes one trip."""
+    if await connection.execute(_SESSION["strangers"]) == "SELECT 0":
+        return
     for found in await connection.fetch(_SESSION["strangers"]):
         more = f" (and so do {found['number'] - 1} more objects)" if found["number"] > 1 else ""
         raise SchemaMismatch(
