@@ -87,6 +87,22 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.xfail(strict=True, reason="inherited blocks stay")
+def test_signals_that_the_parent_has_blocked_reach_the_command() -> None:
+    """A worker that a supervisor has started like this would never drain."""
+    blocked = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
+
+    async def main() -> set[int]:
+        return signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        assert not run_loop(main) & blocked
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) >= blocked
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def test_a_thread_may_run_a_command() -> None:
     said = []
     thread = threading.Thread(
