@@ -22,7 +22,7 @@ def run_loop(
     Ctrl-C cancels it between two callbacks of the loop. ``asyncio.run`` may do so inside a callback
     and cancel, for example, a future that is about to get its result. While the loop is created or
     closed, Ctrl-C is delayed. Raises KeyboardInterrupt once the coroutine has ended; a second
-    Ctrl-C raises it at once.
+    Ctrl-C raises it at once. Signals that the process's parent has blocked are heard.
     """
     with (
         _masked("SIG_BLOCK", {signal.SIGINT}) as before,
@@ -30,7 +30,8 @@ def run_loop(
     ):
         loop = runner.get_loop()
         task = loop.create_task(main())
-        with _cancelled_by_interrupt(loop, task), _masked("SIG_SETMASK", before):
+        heard = before if threading.current_thread() is not threading.main_thread() else ()
+        with _cancelled_by_interrupt(loop, task), _masked("SIG_SETMASK", heard):
             try:
                 return loop.run_until_complete(task)
             except asyncio.CancelledError:

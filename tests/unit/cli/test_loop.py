@@ -87,7 +87,6 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.xfail(strict=True, reason="inherited blocks stay")
 def test_signals_that_the_parent_has_blocked_reach_the_command() -> None:
     """A worker that a supervisor has started like this would never drain."""
     blocked = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
