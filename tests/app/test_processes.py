@@ -168,6 +168,29 @@ def test_threads_of_a_server_that_has_preloaded_the_application_enqueue(
     assert run(f"USED = {used}\n{THREADED_PREFORK}", store_url, tmp_path) == "121\n"
 
 
+FORKED_UNSEEN = """
+import ctypes
+mail.enqueue_sync("parent")
+if not (child := ctypes.PyDLL(None).fork()):  # as uWSGI does it
+    signal.alarm(30)
+    try:
+        mail.enqueue_sync("child")
+    except outlast.UsageError as error:
+        print(error, flush=True)
+    sys.exit(0)
+print(os.waitpid(child, 0)[1], mail.enqueue_sync("parent").id)
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="it waits for a thread of its parent for ever")
+def test_a_child_whose_fork_python_has_not_seen_says_what_to_set(
+    store_url: str, tmp_path: Path
+) -> None:
+    error, rest = run(FORKED_UNSEEN, store_url, tmp_path).splitlines()
+    assert "--py-call-uwsgi-fork-hooks" in error
+    assert rest == "0 2"
+
+
 RESTING_LOOP = """
 loop = asyncio.new_event_loop()
 loop.run_until_complete(mail.enqueue("parent"))
