@@ -182,7 +182,6 @@ print(os.waitpid(child, 0)[1], mail.enqueue_sync("parent").id)
 """
 
 
-@pytest.mark.xfail(strict=True, reason="it waits for a thread of its parent for ever")
 def test_a_child_whose_fork_python_has_not_seen_says_what_to_set(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -202,6 +202,7 @@ class _Background:
     def __init__(self) -> None:
         self._starting = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0  # of the process that has started the loop
         # kept: freeing one warns, and prints an error if the garbage collector frees it
         self._stopped: list[asyncio.AbstractEventLoop] = []
 
@@ -210,10 +211,15 @@ class _Background:
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the running loop; start it if there is none. UsageError once Python shuts down: no
-        other thread runs then."""
+        other thread runs then; and in a fork that Python has not seen, which has no such thread."""
         if sys.is_finalizing():
             raise UsageError(
                 "Python is shutting down and starts no threads: call this earlier, or in atexit"
+            )
+        if self._loop is not None and self._pid != os.getpid():
+            raise UsageError(
+                "the application was used before a fork that Python has not seen: start uWSGI with"
+                " --py-call-uwsgi-fork-hooks or --lazy-apps, or enqueue nothing before it forks"
             )
         with self._starting:
             return self._loop or self._take(_start_loop())
@@ -224,13 +230,13 @@ class _Background:
             self._stopped.append(started)
             started.call_soon_threadsafe(started.stop)
             return self._loop
-        self._loop = started
+        self._loop, self._pid = started, os.getpid()
         return started
 
     def stop(self) -> None:
         """Let connections close, for a limited time. A later call starts another loop."""
         loop, self._loop = self._loop, None
-        if loop is not None:
+        if loop is not None and self._pid == os.getpid():
             self._stopped.append(loop)
             ending = asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop)
             with suppress(Exception):

@@ -70,7 +70,7 @@ class OneThread:
         self._calls: Calls = SimpleQueue()
         self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
         self._starting, self._is_started = threading.Lock(), False
-        self._end = weakref.finalize(self, _end, self._calls, self._thread)
+        self._end = weakref.finalize(self, _end, self._calls, self._thread, os.getpid())
 
     def submit(self, job: Callable[..., T], /, *args: Any) -> asyncio.Future[T]:
         """Return the future of ``job(*args)``, on the running loop. RuntimeError after the end."""
@@ -96,9 +96,10 @@ class OneThread:
         return not self._end.alive
 
 
-def _end(calls: Calls, thread: threading.Thread) -> None:
+def _end(calls: Calls, thread: threading.Thread, pid: int) -> None:
     calls.put(None)
-    if thread.ident is not None and thread is not threading.current_thread():
+    is_other = thread.ident is not None and thread is not threading.current_thread()
+    if is_other and os.getpid() == pid:  # in a fork that Python has not seen it is not there
         thread.join()
 
 
