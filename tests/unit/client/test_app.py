@@ -76,7 +76,7 @@ async def test_the_url_can_be_changed_until_it_is_used(sqlite_url):
     app = application("sqlite:///elsewhere.db")
     app.url = sqlite_url
     await app.tasks["mail"].enqueue("a")
-    with pytest.raises(UsageError, match="already uses"):
+    with pytest.raises(UsageError, match="has already opened"):
         app.url = "sqlite:///third.db"
     await app.close()
 
