@@ -33,7 +33,7 @@ def fails_once() -> None:
 
 
 def run_job() -> tuple[Context, Context]:
-    """Return two attempts of one job: the first has lost its lease, and does not know."""
+    """Return two attempts of one job; the first has lost its lease without knowing it."""
     with isolate(app) as jobs:
         fails_once.enqueue_sync()
         for _ in range(2):
@@ -118,7 +118,9 @@ def test_a_service_does_the_work_of_a_key_once_and_refuses_an_older_token(
     assert len(Service.done) == 2
 
 
-def test_a_key_is_of_one_step_of_one_job_of_one_store(contexts: tuple[Context, Context]) -> None:
+def test_a_key_belongs_to_one_step_of_one_job_in_one_store(
+    contexts: tuple[Context, Context],
+) -> None:
     early, late = contexts
     other, _ = run_job()  # the same id, in another store
     assert early.run(make_key) == late.run(make_key)
@@ -146,7 +148,7 @@ def read_head(client: httpx.Client, name: str) -> dict[str, Any] | None:
     }
 
 
-def test_an_object_is_not_written_over_by_a_late_attempt(
+def test_an_object_is_not_overwritten_by_a_late_attempt(
     contexts: tuple[Context, Context], client: httpx.Client
 ) -> None:
     early, late = contexts
@@ -210,6 +212,6 @@ def test_a_database_refuses_an_attempt_behind_a_later_one(
         execute(late, "invoice 7")
 
 
-def test_a_mark_that_no_library_has_is_refused() -> None:
+def test_a_mark_that_no_library_uses_is_refused() -> None:
     with pytest.raises(UsageError, match=r"\?, %s, \$1"):
         guard_sql("invoice 7", ":1")

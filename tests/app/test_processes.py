@@ -1,4 +1,4 @@
-"""Programs that fork, end, get signals and go through event loops, while they enqueue."""
+"""Programs that fork, end, receive signals or use several event loops while they enqueue."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ WARNING = "ignore:This process:DeprecationWarning"
 
 
 def run(program: str, url: str, folder: Path, *, but: str = "") -> str:
-    """Run a program to its end; return what it has printed. It complains about nothing ``but``."""
+    """Run a program to its end; return its output. It reports no error except ``but``."""
     done = subprocess.run(
         [
             sys.executable,
@@ -119,7 +119,7 @@ print(os.waitpid(child, 0)[1], mail.enqueue_sync("parent").id)
 def test_greenlets_of_a_server_that_has_preloaded_the_application_enqueue(
     store_url: str, tmp_path: Path
 ) -> None:
-    """As those of gunicorn -k gevent --preload, which patches only its children."""
+    """As in gunicorn -k gevent --preload, which patches only its children."""
     assert run(LATE_GREENLETS, store_url, tmp_path) == "0 12\n"
 
 
@@ -164,7 +164,7 @@ print(mail.enqueue_sync("parent").id - USED)
 def test_threads_of_a_server_that_has_preloaded_the_application_enqueue(
     used: int, store_url: str, tmp_path: Path
 ) -> None:
-    """As those of gunicorn with --preload and --threads."""
+    """As in gunicorn with --preload and --threads."""
     assert run(f"USED = {used}\n{THREADED_PREFORK}", store_url, tmp_path) == "121\n"
 
 
@@ -267,7 +267,7 @@ print(mail.enqueue_sync("parent").id)
 def test_a_fork_in_the_middle_of_another_thread_s_first_call_leaves_the_child_able_to_call(
     store_url: str, tmp_path: Path
 ) -> None:
-    """Which imports the store: half a module would be left to the child for good."""
+    """The call imports the store: the child would keep half a module for good."""
     kind = "sqlite" if store_url.startswith("sqlite") else "postgres"
     program = f"SLOW = 'outlast.store.{kind}.store'\n{FORK_IN_AN_IMPORT}"
     assert run(program, store_url, tmp_path) == "3\n"

@@ -1,5 +1,5 @@
-"""The kernel holds the process of a crash test, and all that it starts: nothing real is changed or
-reached, by no call of the task, its libraries and its children."""
+"""The kernel confines the process of a crash test, and all that it starts: no call of the task, its
+libraries or its children changes or reaches anything real."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Real:
     )
 
     def look(self) -> dict[str, object]:
-        """Return all that there is to see of it."""
+        """Return everything that can be observed of it."""
         seen: dict[str, object] = {}
         for path in sorted(self.folder.rglob("*")):
             status = path.lstat()
@@ -121,7 +121,7 @@ def crash_test(
 
 
 def told(output: str) -> dict[str, str]:
-    """Return how each act has ended, as the task tells it."""
+    """Return how each act ended, as the task prints it."""
     return dict(line.split(": ", 1) for line in output.splitlines() if line.split(": ")[0] in NAMES)
 
 

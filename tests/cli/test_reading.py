@@ -1,4 +1,4 @@
-"""Commands that look: tables for people, one JSON document for programs, nothing made."""
+"""Commands that only read: tables for people, a JSON document for programs, nothing created."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_terminal_without_unicode_gets_ascii(new_interpreter: Outlast, rows: F
         assert said.out.isascii()
 
 
-def test_a_closed_output_pipe_is_no_error(rows: Filled, folder: Path) -> None:
+def test_a_closed_output_pipe_is_not_an_error(rows: Filled, folder: Path) -> None:
     command = f"{sys.executable} -m outlast.cli jobs --json --url {rows.url} | head -n 1"
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, env=environment(), capture_output=True, check=True
@@ -106,7 +106,7 @@ def test_a_closed_output_pipe_is_no_error(rows: Filled, folder: Path) -> None:
 
 
 @each_case("command", [["jobs"], ["cancel", "1"], ["migrate", "--after-restore"]])
-def test_a_missing_file_is_an_error_and_is_not_made(
+def test_a_missing_file_is_an_error_and_is_not_created(
     outlast: Outlast, folder: Path, command: list[str]
 ) -> None:
     said = outlast(*command, "--url", "sqlite:///missing.db")
@@ -187,7 +187,7 @@ def test_a_time_outside_the_calendar_breaks_no_json_document(
 
 
 @each_case("command", [["jobs"], ["why", "1"]])
-def test_what_a_pipe_reads_needs_no_rich(
+def test_output_to_a_pipe_does_not_import_rich(
     outlast: Outlast, new_interpreter: Outlast, folder: Path, command: list[str]
 ) -> None:
     application = folder / "shelf.py"
@@ -199,7 +199,7 @@ def test_what_a_pipe_reads_needs_no_rich(
 
 
 @each_case("command", [["jobs"], ["why", "1"], ["job", "1", "--json"]])
-def test_a_state_of_a_newer_release_is_told(
+def test_a_state_of_a_newer_release_is_reported(
     outlast: Outlast, folder: Path, command: list[str]
 ) -> None:
     application = folder / "shelf.py"

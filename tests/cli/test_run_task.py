@@ -1,4 +1,4 @@
-"""``outlast run-task``: one call here and now, what is shown of it, and its exit code."""
+"""``outlast run-task``: one call here and now, its output, and its exit code."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_call_runs_here_and_leaves_no_store(outlast: Outlast, folder: Path) ->
     assert not (folder / "shop.db").exists()
 
 
-def test_it_goes_on_from_a_checkpoint(outlast: Outlast) -> None:
+def test_it_resumes_from_a_checkpoint(outlast: Outlast) -> None:
     said = outlast("run-task", "jobs:app", "render", '"Emma"', "pages=5", "--checkpoint", " 3")
     assert said.out.splitlines()[-1] == "[3,4]"
     outlast("run-task", "jobs:app", "render", '"Emma"', "--checkpoint", "{").refused(
@@ -173,7 +173,7 @@ def test_the_traceback_shows_the_task_s_own_frames_alone(outlast: Outlast) -> No
     assert "jobs.py" in trace
 
 
-def test_a_result_of_another_type_is_told(outlast: Outlast) -> None:
+def test_a_result_of_another_type_is_reported(outlast: Outlast) -> None:
     said = outlast("run-task", "jobs:app", "odd")
     assert (said.code, said.out) == (0, '"three"\n')
     assert "does not fit" in said.err
@@ -209,7 +209,7 @@ def test_what_cannot_be_called_is_wrong_usage(outlast, arguments, says):
 
 
 def test_a_breakpoint_has_the_terminal(folder: Path) -> None:
-    """The debugger stops in the task, takes what is typed, and goes on."""
+    """The debugger stops in the task, reads what is typed, and continues."""
     (folder / "paused.py").write_text(
         "import outlast\napp = outlast.App()\n\n\n@app.task\ndef stops(n: int) -> int:\n"
         "    breakpoint()\n    return n + 1\n"

@@ -1,4 +1,4 @@
-"""What a command loads before its first word: a person waits for each import."""
+"""The modules that a command loads before its first output: a person waits for each import."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_version_needs_nothing_and_the_help_loads_no_command() -> None:
 
 
 def test_a_command_loads_no_driver_and_no_server() -> None:
-    """An application is loaded by those alone that need one, which come last here."""
+    """Only commands that need an application load it; they come last here."""
     names = sorted(tree.COMMANDS, key=OF_AN_APPLICATION.__contains__)
     codes = [f"tree.build([{name!r}])" for name in names]
     _, *found = loaded("from outlast.cli import tree", *codes)
@@ -118,7 +118,7 @@ def test_a_command_that_reads_loads_its_own_driver_and_no_verbs(filled: Filled) 
     assert not any(wrong.values()), wrong
 
 
-def test_a_command_that_reads_loads_rich_only_for_what_it_has_to_draw() -> None:
+def test_a_command_that_reads_loads_rich_only_to_draw() -> None:
     codes = [f"tree.build([{argv[0]!r}])" for argv in READS]
     pages = "import outlast.cli.job_page"
     for found in loaded("from outlast.cli import tree", *codes, pages):
@@ -146,8 +146,8 @@ sys.exit(code)
 
 
 @pytest.mark.parametrize(("argv", "code"), [(["--version"], 0), (["nothing"], 2)])
-def test_a_process_ends_without_taking_itself_apart(argv: list[str], code: int) -> None:
-    """The handlers of others still run, and what they print is there."""
+def test_a_process_exits_without_tearing_down_the_interpreter(argv: list[str], code: int) -> None:
+    """Exit handlers of other libraries still run, and their output arrives."""
     command = [sys.executable, "-c", LEAVING, "outlast", *argv]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     told = done.stdout.splitlines()
@@ -166,7 +166,7 @@ def test_a_process_whose_threads_still_work_waits_for_them() -> None:
 
 @pytest.mark.parametrize("command", ["enqueue", "run-task"])
 def test_what_an_application_has_written_is_in_its_file(tmp_path: Path, command: str) -> None:
-    """Python writes what is left in a file that is still open when it takes the process apart."""
+    """Python flushes files that are still open when it tears down the interpreter."""
     (tmp_path / "jobs.py").write_text(
         "import os, outlast\napp = outlast.App()\n@app.task\ndef mail(): pass\n"
         "said = open('said', 'w')\nsaid.write('imported')\n"

@@ -1,4 +1,4 @@
-"""What shows flows reads no more rows than it may, however large a flow is."""
+"""Showing flows reads no more rows than it may, however large a flow is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNION ALL SELECT n, {JOBS + 1}, 0, 1, 0 FROM generate_series({JOBS + 2}, {2 * JO
 
 @pytest.mark.slow
 async def test_a_flow_of_any_size_is_read_by_its_indexes(pg_url: str) -> None:
-    """A fan-in, and behind it a fan-out; also before the statistics know of them."""
+    """A fan-in followed by a fan-out, also before the planner has statistics of them."""
     async with session(pg_url) as s:
         await s.store.open()
         for statement in (FILL, "ANALYZE"):

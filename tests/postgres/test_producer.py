@@ -76,7 +76,7 @@ async def granted(pg_url: str, purpose: Purpose, **more: Any) -> list[str]:
         await owner.close()
 
 
-async def test_a_producer_holds_up_ticks_by_the_key_of_a_call_and_by_no_other(
+async def test_a_producer_blocks_ticks_with_the_key_of_a_call_and_with_no_other(
     pg_url: str, psql: Psql
 ) -> None:
     """The key of a call is shared on purpose: a tick is skipped while a job of it is unfinished."""
@@ -139,10 +139,10 @@ async def test_no_other_kind_of_role_may_call_it(
 
 
 @pytest.mark.parametrize("purpose", [Purpose.PRODUCE, Purpose.ENQUEUE])
-async def test_who_may_enqueue_sends_events_only_if_it_was_granted(
+async def test_a_role_that_enqueues_sends_events_only_if_that_was_granted(
     pg_url: str, psql: Psql, purpose: Purpose
 ) -> None:
-    """An event answers what waits, perhaps for a person."""
+    """An event may answer a job that waits for a person's approval."""
     await granted(pg_url, purpose)
     sends = "SELECT outlast_send_event_v1('approve:7', '{}')"
     assert "permission denied for function" in psql(sends).stderr
@@ -155,10 +155,10 @@ async def test_who_may_enqueue_sends_events_only_if_it_was_granted(
     assert (psql(encoded).stdout.strip() == "t") == is_python
 
 
-async def test_what_runs_as_its_owner_is_for_those_to_whom_it_was_granted(
+async def test_a_function_that_runs_as_its_owner_needs_a_grant(
     pg_url: str, session: Any, as_role: str
 ) -> None:
-    """Else a role without any right could free a key, and hold up who enqueues with it."""
+    """Else a role without any right could free a key, and block clients that enqueue with it."""
     found = "SELECT proname FROM pg_proc WHERE prosecdef AND pronamespace = 'public'::regnamespace"
     mine = f"{found} AND has_function_privilege('{ROLE}', oid, 'EXECUTE')"
 
@@ -207,10 +207,10 @@ async def test_each_verb_of_ours_is_refused_to_it(pg_url: str, as_role: str) -> 
     await store.close()
 
 
-async def test_no_path_of_the_caller_s_leads_it_astray(
+async def test_the_callers_search_path_does_not_mislead_it(
     pg_url: str, psql: Psql, session: Any
 ) -> None:
-    """It finds names in the schema that it was made in, and runs no function of the caller's."""
+    """It finds names in the schema where it was created, and runs no function of the caller's."""
     await granted(pg_url, Purpose.PRODUCE)
     await session.execute(f"CREATE SCHEMA trap AUTHORIZATION {ROLE}")
     done = psql(
@@ -298,7 +298,7 @@ async def test_a_viewer_may_read_all_and_change_nothing(pg_url: str, as_role: st
 async def test_two_that_enqueue_one_key_at_once_make_one_job(
     pg_url: str, session: Any, ends: str
 ) -> None:
-    """The second waits for the first, and sees how that has ended."""
+    """The second waits for the first, and sees how it ended."""
     call = "SELECT outlast_enqueue_v1('task', key => 'k')"
     waits = (
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"

@@ -88,14 +88,16 @@ async def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_directory_is_no_database(tmp_path: Path) -> None:
+async def test_a_directory_is_not_a_database(tmp_path: Path) -> None:
     store = SqliteStore(f"sqlite:///{tmp_path}")
     with pytest.raises(ConfigError, match="is a directory"):
         await store.open()
     await store.close()
 
 
-async def test_a_file_that_is_no_database_is_reported_and_left_alone(path: Path, url: str) -> None:
+async def test_a_file_that_is_not_a_database_is_reported_and_left_alone(
+    path: Path, url: str
+) -> None:
     path.write_text("this is a letter to my aunt, not a database at all\n" * 50)
     before = path.read_bytes()
     store = SqliteStore(url)
@@ -193,7 +195,7 @@ def test_urls_may_be_relative_absolute_or_in_the_home_directory(
 def test_a_program_that_changes_its_directory_stays_on_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
 ) -> None:
-    """Another event loop opens the store again; a runner does so wherever its task has gone."""
+    """Another event loop opens the store again, and so does a runner whose task changed folder."""
     monkeypatch.delenv("OUTLAST_URL", raising=False)
     (elsewhere := tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -252,7 +254,7 @@ async def test_a_fork_leaves_parent_and_child_with_connections_of_their_own(
 
 
 async def test_threads_that_fork_at_once_do_not_block_each_other(store: SqliteStore) -> None:
-    """Each releases the connections that it took: otherwise the next call would wait forever."""
+    """Each fork releases the connections that it locked; else the next call would wait forever."""
 
     def forks() -> None:
         for _ in range(200):

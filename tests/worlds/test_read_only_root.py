@@ -1,7 +1,7 @@
-"""A host without a place for temporary files, as a hardened pod (`readOnlyRootFilesystem`) or one
-whose disk is full. What only speeds recovery up is missing there; all else works.
+"""A host without a place for temporary files, such as a hardened pod (`readOnlyRootFilesystem`) or
+a host whose disk is full. Means that only speed up recovery are missing there; all else works.
 
-The host is a mount namespace, in which the test's folder alone can be written.
+The host is a mount namespace in which only the test's folder is writable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOOKS = ("jobs", "job 1", "why 1", "stats", "workers", "verify", "doctor", f"reh
 
 
 class Enclosed:
-    """The namespace: what runs there begins with ``enter``."""
+    """The namespace: a command that begins with ``enter`` runs there."""
 
     def __init__(self, folder: Path) -> None:
         self._anchor = subprocess.Popen(
@@ -74,7 +74,7 @@ class Enclosed:
         )
 
     def end(self) -> None:
-        """Leave it; it is gone with its last process."""
+        """Leave it; it ends with its last process."""
         self._anchor.communicate()
 
 
@@ -126,7 +126,7 @@ async def test_a_dead_workers_job_is_rescued_without_a_temporary_directory(stage
 
 
 async def test_a_lock_file_is_read_where_the_disk_is_full(stage, enclosed, tmp_path):
-    """The first worker has made its lock file while there was room."""
+    """The first worker made its lock file while there was room."""
     full = tmp_path / "full"
     full.mkdir()
     mounted = enclosed.run("mount", "-t", "tmpfs", "-o", "size=64k", "none", str(full))

@@ -38,7 +38,7 @@ def test_a_rough_time_has_one_unit(seconds: float, text: str) -> None:
     assert rough(seconds) == text
 
 
-def test_a_time_that_is_no_number_is_none() -> None:
+def test_a_time_that_is_not_a_number_is_none() -> None:
     assert (rough(nan), rough(-inf), rough(inf)) == ("0 s", "0 s", "endless time")
     assert (ago(nan, 100.0), due(nan, 100.0)) == ("now", "in 0 s")
 
@@ -51,15 +51,15 @@ def test_a_fraction_is_a_percentage(fraction: float, text: str) -> None:
     assert percent(fraction) == text
 
 
-def test_what_has_happened_is_never_to_come() -> None:
-    """Another host's clock is ahead of ours, or we have read the time before the row."""
+def test_a_past_time_is_never_shown_as_future() -> None:
+    """As when another host's clock is ahead of ours, or the time was read before the row."""
     assert ago(None, 100.0) == ""
     assert ago(99.5, 100.0) == "now"
     assert ago(97.0, 100.0) == "3 s ago"
     assert ago(160.0, 100.0) == "now"
 
 
-def test_what_is_due_is_to_come_or_has_passed() -> None:
+def test_a_due_time_may_be_future_or_past() -> None:
     assert due(None, 100.0) == ""
     assert due(100.5, 100.0) == "now"
     assert due(97.0, 100.0) == "3 s ago"

@@ -21,7 +21,7 @@ OUTAGE = StoreUnavailable("away")
 
 
 class Duty:
-    """Runs a script of pauses and errors; stands still after its end."""
+    """Runs a script of pauses and errors; waits forever after its end."""
 
     name = "duty"
 
@@ -71,7 +71,7 @@ async def test_a_duty_runs_at_once_and_then_when_it_is_nudged():
 
 
 async def test_a_duty_goes_on_in_a_loop_that_starts_tasks_at_once():
-    """With asyncio.eager_task_factory (Python 3.12), say, in a program with an app.worker()."""
+    """As with asyncio.eager_task_factory (Python 3.12) in a program with an app.worker()."""
 
     def start_at_once(loop, coroutine, **named):
         with suppress(StopIteration):
@@ -224,7 +224,7 @@ async def test_a_base_exception_ends_the_worker():
 
 
 async def test_a_duty_cancelled_from_outside_ends_the_worker():
-    """Otherwise a worker would go on without it, unnoticed."""
+    """Otherwise a worker would continue without it, unnoticed."""
     async with Stage(asyncio.CancelledError()) as stage:
         await stage.clock.run_for(1)
         assert len(stage.failures) == 1
@@ -284,7 +284,7 @@ async def test_a_failing_duty_knows_its_error_and_since_when():
 
 @each_case("script", [[OUTAGE] * 6, [*[OUTAGE] * 5, None, None, *[OUTAGE] * 3]])
 async def test_a_duty_no_longer_fails_once_an_outage_is_over(script):
-    """In one piece or two."""
+    """The outage comes in one piece or in two."""
     async with Stage(*script) as stage:
         while stage.duty.script:
             stage.nudge.give()
