@@ -48,7 +48,7 @@ _SPAN_MAX, _THROTTLE_MAX = 3_153_600_000.0, 31 * 86_400.0  # seconds
 
 
 def _in_parts(self: BaseException) -> tuple[Any, ...]:
-    """Return how ``pickle`` makes it again without calling its class, for pools of processes."""
+    """Return how ``pickle`` rebuilds it without calling its class, for process pools."""
     return _again, (type(self), self.args, self.__dict__)
 
 
@@ -200,7 +200,7 @@ class JobCancelled(OutlastError):
 
     Attributes:
         reason: ``expired`` if it had not begun by the time at which it expires, ``upstream`` if a
-            job that it waited for has not ended as wanted, else None.
+            job that it waited for did not end as required, else None.
     """
 
     reason: str | None
@@ -265,7 +265,8 @@ class Throttled(Snooze):
 
 class Retry(Verdict):
     """This attempt failed (charged); run the job again ``after`` seconds (or a timedelta; default:
-    the back-off). Without ``why``, the report is that of the error for which it was raised."""
+    the back-off). Without ``why``, the crash report is about the error during which it was
+    raised."""
 
     after: float | None
     why: str
@@ -295,11 +296,11 @@ class ItemErrors(Verdict):
     elsewhere.
 
     Attributes:
-        errors: the exceptions, by the places of their items in the list, from 0.
-        results: a list as long as that of the items, with the results of the others; None: their
-            result is None.
+        errors: the exceptions, by the indexes of their items in the list, from 0.
+        results: a list as long as the list of items, with the results of the other items; None:
+            their result is None.
 
-    Raises UsageError for anything but exceptions by their places.
+    Raises UsageError for anything but exceptions by index.
     """
 
     errors: dict[int, BaseException]
@@ -358,8 +359,8 @@ _WORD = r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+"
 def text_of(error: BaseException) -> str:
     """Return an error's text; if it has none, the meaning of its type in plain words.
 
-    Drivers and the standard library raise errors without a text (a timeout, for example). So show
-    errors to people by this function or ``describe``, and never as an empty text.
+    Drivers and the standard library raise errors without a text (a timeout, for example). So use
+    this function or ``describe`` to show errors to people, and never show an empty text.
     """
     words = " ".join(re.findall(_WORD, type(error).__name__)).lower()
     return _said(error) or words or "an error without a name"

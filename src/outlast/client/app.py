@@ -130,7 +130,7 @@ class App:
 
     Attributes:
         tasks: the registered tasks by name.
-        max_payload: bytes of JSON that the arguments of a job, a result or a checkpoint may have.
+        max_payload: the most bytes of JSON of a job's arguments, a result or a checkpoint.
         schedules: the schedules in the code and in the store: put, pause, trigger, list and so on.
         limits: the limits in the code and in the store: set, hold, reset, list.
         lifespan_fn: called with the app, once per runner: makes a context manager; or None.
@@ -341,7 +341,7 @@ class App:
         Args:
             flow: the result of ``outlast.chain`` or ``outlast.group``.
             name: a label for all its jobs, by which ``outlast jobs --label NAME`` finds them.
-            connection: as in ``task.using(connection=…)``; its transaction has to be open.
+            connection: as in ``task.using(connection=…)``; its transaction must be open.
 
         Raises:
             UsageError: a call has a task of another application, or another connection; or RESULT

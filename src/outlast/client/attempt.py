@@ -78,8 +78,9 @@ _lock = threading.RLock()
 
 
 class Unreadable(Verdict):
-    """This release lacks the key or type of what an earlier attempt, a child or a sender has kept
-    for this one: hand the job back for another release, as if its arguments could not be read."""
+    """This release lacks the key or the type to read a value that an earlier attempt, a child or a
+    sender has kept for this attempt: return the job to the queue for another release, as if its
+    arguments could not be read."""
 
     error: BadArguments
 
@@ -105,13 +106,13 @@ class Link(Protocol):
     def save(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
     ) -> Future[StepFound]:
-        """Save a checkpoint, from any thread; return the store's answer to come. ``again``: it is
-        the checkpoint from which the attempt went on."""
+        """Save a checkpoint, from any thread; return a future of the store's answer. ``again``: it
+        is the checkpoint from which the attempt resumed."""
         ...
 
     def step(self, job_id: int, token: int, name: str, value_json: str | None) -> Future[StepFound]:
-        """Keep the value of a step, or look for it (None), from any thread; return the store's
-        answer to come."""
+        """Keep the value of a step, or look for it (None), from any thread; return a future of the
+        store's answer."""
         ...
 
 
@@ -128,8 +129,8 @@ class Attempt:
 
     Attributes:
         job_id: the job.
-        token: the fencing token of this attempt: larger than that of any earlier one. Hand it
-            to systems outside the database that can refuse older tokens.
+        token: the fencing token of this attempt, larger than the token of any earlier attempt. Pass
+            it to systems outside the database that can refuse older tokens.
         number: counts the job's attempts from 1.
         failures: charged failures so far.
         task, queue, tenant: the job's.
@@ -158,10 +159,10 @@ class Attempt:
     _stepped = False  # whether it has kept a step
     _awaited: tuple[int, ...] = ()  # jobs whose results it waits for
     _stop_reason: StopReason | None = None
-    _noticed = False  # whether the task knows that it is asked to stop
-    _verdict: Callable[[], Verdict] | None = None  # makes the first one that was raised for it
+    _noticed = False  # whether the task knows that it was asked to stop
+    _verdict: Callable[[], Verdict] | None = None  # makes the first verdict that was raised in it
     _finished = False  # whether the task has called `finish` nevertheless
-    _interruptions = 0  # signals from outside that its process had got when it began
+    _interruptions = 0  # signals from outside that its process had received when it began
 
     def __init__(
         self,
@@ -230,7 +231,7 @@ class Attempt:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that ``using(labels=[…])`` has given the job."""
+        """The labels that ``using(labels=[…])`` gave the job."""
         return self._claimed.policy.labels
 
     @property
@@ -256,34 +257,34 @@ class Attempt:
 
     @property
     def stopping(self) -> bool:
-        """Whether this attempt is asked to stop; ``stop_reason`` says why.
+        """Whether this attempt was asked to stop; ``stop_reason`` says why.
 
         A task that has read True here and then returns is *not* finished: it ends as if it had
-        called ``check``. If its work is complete nevertheless, it calls ``finish``.
+        called ``check``. If its work is complete nevertheless, it must call ``finish``.
         """
         return self.stop_reason is not None
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why this attempt is asked to stop, or None. The first reason stays. Reading it has the
+        """Why this attempt was asked to stop, or None. The first reason stays. Reading it has the
         same effect as reading ``stopping``."""
         if self._stop_reason is not None:
             self._noticed = True
         return self._stop_reason
 
     def check(self) -> None:
-        """Stop here if this attempt is asked to stop: raise ``Stopped``. Else do nothing.
+        """Stop here if this attempt was asked to stop: raise ``Stopped``. Else do nothing.
 
-        The reason then decides the end: after a drain the job is handed back uncharged, to run
-        again from its checkpoint; after a cancel it is ``cancelled``; a timeout or stall is
+        The reason then decides the end: after a drain the job returns to the queue, uncharged, and
+        runs again from its checkpoint; after a cancel it is ``cancelled``; a timeout or stall is
         charged. Do not catch ``Stopped``.
         """
         if (reason := self.stop_reason) is not None:
             raise Stopped(f"asked to stop: {reason}")
 
     def finish(self, result: R) -> R:
-        """Declare the work complete, though this attempt may have been asked to stop, or waits for
-        something that its code has caught. Returns ``result``, for the task to return: ``return
+        """Declare the work complete, even if this attempt was asked to stop, or its code has caught
+        the ``Snooze`` of a wait. Returns ``result``, for the task to return: ``return
         attempt.finish(result)``."""
         self._finished = True
         return result
@@ -303,8 +304,9 @@ class Attempt:
         )
 
     def _ends(self, make: Callable[[], V]) -> V:
-        """Return a verdict of ours. The first one ends the attempt even if its own code swallows
-        it, for the executor makes it again: kept, it would keep the frames that it came through."""
+        """Return one of our verdicts. The first one ends the attempt even if its own code swallows
+        it: the executor makes it again, since a kept one would keep alive the frames that it passed
+        through."""
         self._verdict = self._verdict or make
         return make()
 
@@ -324,10 +326,10 @@ class Attempt:
     def report(
         self, fraction: float | None = None, message: str | None = None, *, stage: str | None = None
     ) -> None:
-        """Tell people how far this attempt is. Cheap; may be called in any loop, any thread.
+        """Tell people how far this attempt has come. Cheap; may be called in any loop and thread.
 
-        ``fraction`` is cut to 0…1, texts to their limits: odd values never raise. The store keeps
-        only the last report.
+        ``fraction`` is clipped to 0…1, texts are cut to their limits: odd values never raise. The
+        store keeps only the last report.
         """
         progress = Progress(
             fraction=_fraction(fraction),
@@ -356,7 +358,7 @@ class Attempt:
         self._tell()
 
     async def save(self, value: Any) -> None:
-        """Save ``value`` (any JSON) durably, as the point from which the next attempt goes on.
+        """Save ``value`` (any JSON) durably, as the point from which the next attempt continues.
 
         Once this returns, the value survives the death of this process, host and worker.
 
@@ -411,7 +413,7 @@ class Attempt:
 
         The value is any JSON, of the type that the function is annotated to return. A plain
         function runs in a thread. The function is called again only if its attempt was lost before
-        the value was kept: hand such work a key that makes repeats harmless, or use ``step_in``.
+        the value was kept: give such work a key that makes repeats harmless, or use ``step_in``.
 
         Args:
             name: names the step within the job; each is used once in an attempt.
@@ -478,11 +480,11 @@ class Attempt:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """As ``step``, in the caller's own open transaction: what the function writes there and its
+        """As ``step``, in the caller's own open transaction: the function's writes in it and its
         value are committed together, or not at all, and so exactly once.
 
-        A plain function is called in this thread, where the connection is. Commit soon, and keep
-        nothing else of this attempt in between: until the commit, the job's row is locked.
+        A plain function is called in this thread, where the connection is. Commit soon, and save or
+        keep nothing else in between: until the commit, the job's row is locked.
         ``connection`` is of any kind that ``using(connection=…)`` takes, on the same store.
 
         Raises as ``step``, and ConnectionMismatch as ``complete_in``; UsageError without an open
@@ -535,7 +537,7 @@ class Attempt:
             seconds: how long, from the first call; or a timedelta.
             name: names the sleep as a step, which it is.
 
-        Raises as ``step``, and Snooze, which ends the attempt, also if your code catches it.
+        Raises as ``step``, and Snooze, which ends the attempt, even if your code catches it.
         """
         length = Snooze(seconds).seconds
 
@@ -560,14 +562,14 @@ class Attempt:
 
         Args:
             part: a call, such as ``resize.call(path)``, or a flow, of at most 100,000 jobs.
-            name: names them within this job, where the order may differ between attempts, as of
-                chains of children side by side in ``asyncio.gather``.
+            name: names them within this job; needed where their order may differ between attempts,
+                as with ``asyncio.gather``.
 
         Raises:
             LostLease: the attempt is no longer the current one; nothing was enqueued.
-            UsageError: an earlier attempt has spawned other work in this place, or by this name; or
-                an earlier ``spawn`` of this attempt has failed: let the attempt end, the next one
-                knows what is there.
+            UsageError: an earlier attempt spawned other work in this place, or under this name; or
+                an earlier ``spawn`` of this attempt failed: let the attempt end, since the next one
+                can tell which children exist.
             QueueFull, StoreUnavailable, …: as ``app.enqueue``.
         """
         return await self._children("spawn").spawn(self, part, name)
@@ -575,17 +577,17 @@ class Attempt:
     spawn_sync = blocking(spawn)
 
     async def wait_for(self, children: FlowRun) -> Any:
-        """Wait without a slot until what ``spawn`` has returned has ended: end this attempt
-        uncharged, as ``Snooze`` does, and run the job again then. In that attempt the same call
-        returns at once: the result of the last job, for a group the list of theirs.
+        """Wait without a slot until the children that ``spawn`` returned have ended: end this
+        attempt uncharged, as ``Snooze`` does, and run the job again then. In that attempt the same
+        call returns at once: the result of the last job or, for a group, the list of results.
 
         Code before it runs again: put work that must run once into steps.
 
         Raises:
             JobFailed, JobCancelled, JobNotFound: a child has not completed; as ``Job.result``.
             LostLease: the attempt is no longer the current one.
-            UsageError: these are not children that this attempt has spawned.
-            Snooze: ends the attempt, also if your code catches it.
+            UsageError: this attempt has not spawned these children.
+            Snooze: ends the attempt, even if your code catches it.
         """
         return await self._children("wait_for").wait_for(self, children)
 
@@ -607,23 +609,23 @@ class Attempt:
         ``app.send_event(name, value)`` was called or the time is over. In that attempt the same
         call returns, or raises, at once.
 
-        It has one outcome for each job: whichever is found first, the event or the end of the time,
+        The wait has one outcome for each job: whichever is found first, the event or the timeout,
         is kept as a step, and each later attempt gets the same. An event that was sent before
-        counts, and so does one that was sent too late, but before the job runs. Code before it
-        runs again: put work that must run once into steps.
+        counts, and so does one that was sent after the timeout, but before the job runs. Code
+        before it runs again: put work that must run once into steps.
 
         Args:
-            name: the event's; several jobs may wait for one.
+            name: the event's name; several jobs may wait for one event.
             timeout: seconds from the first call, or a timedelta.
-            type: what the value is read as; any JSON if it is not given.
+            type: the type as which the value is read; default: any JSON.
 
         Raises:
-            TimeoutError: the time was over, and there was no event.
+            TimeoutError: no event was sent in time.
             BadArguments: the value does not fit ``type``, or is larger than
                 ``App(max_payload=…)`` allows here.
             LostLease: the attempt is no longer the current one.
-            UsageError: this attempt has waited for it before, or it cannot be a name.
-            Snooze: ends the attempt, also if your code catches it.
+            UsageError: this attempt has waited for it before, or the name is not valid.
+            Snooze: ends the attempt, even if your code catches it.
         """
         return await self._children("wait_event").wait_event(self, name, timeout, type)
 

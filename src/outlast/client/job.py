@@ -91,7 +91,7 @@ class Job(Generic[R]):
         return f"<Job {self.id}: {self.task}{state}>"
 
     async def refresh(self) -> JobRow:
-        """Read the job again; return it and keep it as ``row``. JobNotFound if it is gone."""
+        """Read the job again; return it and keep it as ``row``. JobNotFound if it was deleted."""
         await self._stores.ask(self._look)
         assert self.row is not None
         return self.row
@@ -124,12 +124,12 @@ class Job(Generic[R]):
         Raises:
             JobFailed: it is dead; ``.report`` is the crash report of its last attempt.
             JobCancelled: it was cancelled; ``.reason`` is ``expired`` if it had not begun in time,
-                and ``upstream`` if a job that it waited for has not ended as wanted.
-            TimeoutError: it has not ended by then; it goes on.
+                and ``upstream`` if a job that it waited for did not end as required.
+            TimeoutError: it has not ended by then; the job continues.
             ConfigError: ``timeout`` is not a span of time.
             JobNotFound: its row was deleted, which ``keep=0`` does when the job ends.
             BadArguments: the result is not of this release's return type.
-            StoreUnavailable: it cannot be read; the job itself goes on.
+            StoreUnavailable: it cannot be read; the job itself continues.
         """
         most = None if timeout is None else check_seconds("timeout", timeout)
         with awaiting(self.id) as tell:
@@ -138,7 +138,7 @@ class Job(Generic[R]):
     result_sync = blocking(result)
 
     async def cancel(self) -> Cancelled:
-        """Cancel it, or ask its running attempt to stop; return which. JobNotFound if gone."""
+        """Cancel it, or ask its running attempt to stop; return which. JobNotFound if deleted."""
         return await cancel(self._stores, self.id)
 
     cancel_sync = blocking(cancel)
@@ -146,7 +146,7 @@ class Job(Generic[R]):
     async def requeue(self, *, from_scratch: bool = False) -> Requeued:
         """Revive it if it is dead or cancelled; ``from_scratch``: as in `app.requeue`.
 
-        Returns the effect, which may be none. JobNotFound if it is gone.
+        Returns the effect, which may be none. JobNotFound if it was deleted.
         """
         return await requeue(self._stores, self.id, from_scratch=from_scratch)
 

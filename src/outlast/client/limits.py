@@ -363,9 +363,9 @@ def in_stream(
 class Limits:
     """The limits of an application's store: ``app.limits``.
 
-    A value that is set here wins over the code, on all workers, until it is reset. Jobs that a
-    change lets start do so within about a second; running attempts go on when a limit is lowered
-    below them.
+    A value that is set here overrides the code, on all workers, until it is reset. Jobs that a
+    change allows start within about a second; running attempts continue if a limit is lowered
+    below their number.
 
     Attributes:
         declared: the limits of this application's code, by name.

@@ -156,8 +156,8 @@ class BoundTask(Generic[P, R]):
             BadArguments: they do not fit, cannot be encoded or are too large; nothing is stored.
             KeyInUse: an unfinished job of another task has the key; nothing is stored.
             QueueFull: too many jobs of its queue wait (``app.queue``); nothing is stored.
-            StoreUnavailable: whether the job was stored is not known. With ``using(key=…)``
-                another call makes no second job, unless the first has ended by then.
+            StoreUnavailable: the job may or may not be stored. With ``using(key=…)`` it is safe to
+                call again: there is no second job unless the first has ended by then.
         """
         task, placement = self._task, self._placement
         jobs = [self._job(args, kwargs)]
@@ -213,19 +213,19 @@ class BoundTask(Generic[P, R]):
             key: while a job of this task with this key is unfinished, enqueuing returns that job
                 (``job.created`` is false); while one of another task is, it raises KeyInUse.
             debounce: instead of ``delay``, with a key: seconds of quiet before the job runs. Each
-                further enqueue of the key puts off a job that no worker has claimed, and gives it
-                its own arguments; one that was claimed is left alone, and a new job follows it.
-            debounce_max: the most seconds that a job is put off, from its first enqueuing.
+                further enqueue of the key delays a job that no worker has claimed, and gives it new
+                arguments; a job that was claimed is left alone, and a new job follows it.
+            debounce_max: the most seconds that a job is delayed, from its first enqueue.
             until: ``"start"``: a job holds its key only until it begins, so that one waits beside
                 the one that runs (and may start before that one has ended).
             on_conflict: ``"replace"``: a job with the key that no worker has claimed gets the new
                 arguments, the new time, and the queue, priority, tenant and limits of the new call;
-                all else about it stays. ``job.created`` is false. One that was claimed is returned
-                as it is.
+                everything else about it stays. ``job.created`` is false. A job that was claimed is
+                returned as it is.
             once_per: with a key: seconds (or a timedelta) of a window, such as 3600 for each hour
                 of the store's clock. If a job of this task with this key was enqueued in the
-                same window, that job is returned, also if it has ended or its row is deleted by
-                now. One of an earlier window that is unfinished is returned, too.
+                same window, that job is returned, even if it has ended or its row was deleted. An
+                unfinished job of an earlier window is returned, too.
             tenant: whose job it is, for your own code, for the screens, for pauses, and for limits
                 and turns of each tenant.
             keep: seconds (or a timedelta) for which its row is kept once it has completed or was
@@ -238,10 +238,11 @@ class BoundTask(Generic[P, R]):
             cost: what its start takes of the rates of its task's limits, such as
                 ``{"openai": 3}``; 1 of each that is not named.
             limit_keys: its keys for limits ``per="limit_key"``: ``{"host": "example.org"}``.
-            wait: seconds to wait for room where ``app.queue(…, waiting_max=…)`` has none; default:
+            wait: seconds to wait for room in a queue that is full (``app.queue``); default:
                 QueueFull at once. Not within a transaction of yours.
-            after: jobs, or their ids, that have to complete before it runs; if one of them dies or
-                is cancelled, so is it (``outlast.ended(job)``: however that one ends).
+            after: jobs, or their ids, that must complete before it runs; if one of them dies or
+                is cancelled, the new job is cancelled. ``outlast.ended(job)``: it runs however that
+                job ends.
             then: a call or flow that runs once it has completed; ``outlast.RESULT`` stands for its
                 result there.
             on_dead: a call or flow that runs if it dies.

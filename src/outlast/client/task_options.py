@@ -62,7 +62,7 @@ class TaskOptions(TypedDict, total=False):
         queue: where its jobs wait; default: ``default``.
         retries: charged failures that are forgiven; one more and the job is dead; default 3.
         max_losses: lost workers in a row, without a new checkpoint, that are forgiven; default 10.
-            A checkpoint equal to the one from which the attempt went on is not new, even if
+            A checkpoint equal to the one from which the attempt resumed is not new, even if
             encryption changes its bytes.
         backoff_first: seconds before the first retry; doubles each time; default 2.
         backoff_max: the most seconds that a retry waits; default 600.
@@ -72,21 +72,22 @@ class TaskOptions(TypedDict, total=False):
             delay. Used exactly, without jitter.
         retry_on: the exceptions that are worth another attempt; any other ends the job ``dead`` at
             once. Default: all. StoreUnavailable and errors outside ``Exception`` (such as
-                SystemExit) are always worth one, unless ``dead_on`` names them.
+            SystemExit) are always worth one, unless ``dead_on`` names them.
         dead_on: the exceptions that are not worth another attempt. If both lists match, the class
             nearest to the exception's own counts; a group is worth an attempt if every exception in
             it is.
         timeout: seconds that one attempt may run; default: no limit.
         stall_timeout: seconds that an attempt may go without ``report`` or ``save``; default:
             no limit.
-        unresponsive_timeout: seconds that an attempt may keep the event loop of its runner
-            from turning, by a blocking call in an ``async def`` or by C code; default: no limit.
+        unresponsive_timeout: seconds for which an attempt may block the event loop of its runner,
+            by a blocking call in an ``async def`` or by C code; default: no limit.
         cancel_grace: seconds between the request to stop an attempt and the kill of its
             runner; default 1. Raise it for tasks with a long clean-up.
-        checkpoint: the type of what it saves, such as a dataclass: ``attempt.checkpoint`` has it,
-            and what does not fit is refused: by ``save``, and by a release whose type is another
-            one, before the task begins. Default: any JSON, read as plain values.
-        keep_running_when_isolated: whether an attempt goes on while its worker cannot renew
+        checkpoint: the type of its checkpoints, such as a dataclass: ``attempt.checkpoint`` has
+            this type, ``save`` refuses values of another one, and a release with another type
+            refuses a checkpoint that does not fit before the task begins. Default: any JSON, read
+            as plain values.
+        keep_running_when_isolated: whether an attempt continues while its worker cannot renew
             its lease; default: no. For work that may be done twice at the same time.
         priority: -100 to 100, larger first; default 0.
         expires: seconds from its enqueuing until a job that has not begun is ``cancelled``; once an
@@ -101,11 +102,10 @@ class TaskOptions(TypedDict, total=False):
         own_runner: whether an attempt has its runner process to itself; default, or None: yes
             for a plain function, no for an ``async def``.
         requires: tags such as ``["gpu"]``: only workers that have all of them run its jobs.
-        uses: what an attempt uses of its worker, such as ``{"gpu": 1}``: a worker that was told
-            what it has (``--has gpu=2``) runs no more at once than that allows, and others run
-            none.
-        limits: what ``app.limit(…)`` has returned: its jobs start only as these allow, counted over
-            all workers.
+        uses: units of its worker that an attempt uses, such as ``{"gpu": 1}``: a worker with
+            ``--has gpu=2`` runs at most two such attempts at once, a worker without units none.
+        limits: limits from ``app.limit(…)``, counted over all workers: its jobs start only as these
+            allow.
         fair: ``"tenant"``: tenants take turns, however many jobs one of them has waiting; default:
             first come, first served.
         aging: how many seconds of waiting a step of priority is worth: with 60, a job of priority 5
