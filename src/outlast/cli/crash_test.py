@@ -56,18 +56,18 @@ def crash_test(
     A point is where the task is about to do something that lasts: save, report, begin or keep a
     step, commit, open or close a file that it writes, send a request, enqueue. Just before each
     point its worker is killed, or loses its lease, or asks it to stop; and the call is delivered
-    twice. Each run goes on to the job's end. What a run leaves behind is compared with the run
-    without a crash: rows, files, requests, jobs. The table names each difference, how often it
-    happened, at which points, your line, and what mends it.
+    twice. Each run continues until the job ends. The rows, files, requests and jobs that it leaves
+    behind are compared with the run without a crash. The table names each difference, how often it
+    happened, at which points, your line, and the remedy.
 
     Each run has a process of its own, and a kill is SIGKILL.
 
-    The kernel (Linux on x86-64) holds the process that runs it, and all that this starts: it writes
-    only in a temporary folder, its working directory, where --copy puts files. Of the network it
-    reaches the ports of --allow-connect alone: use test services with ports of their own, since the
-    kernel judges ports, not hosts. --reset puts them into their first state before each run,
-    --compare prints what is in them; both are commands of the shell, and held, too. The exit code
-    is 0 if no crash makes a difference, and 1 if one does.
+    The kernel (Linux on x86-64) confines the task's process and its child processes: they write
+    only in a temporary folder, their working directory, where --copy puts files, and connect only
+    to the ports of --allow-connect: use test services with ports of their own, since the kernel
+    checks ports, not hosts. --reset returns these services to their first state before each run,
+    --compare prints their state; both are shell commands, and confined as well. The exit code is 0
+    if no crash makes a difference, and 1 if one does.
 
     Examples:
         outlast crash-test shop.jobs:app import_orders '"orders.csv"' --copy orders.csv

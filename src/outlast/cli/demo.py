@@ -28,9 +28,9 @@ def demo(
     """Kill a worker halfway through a job, and watch the job finish.
 
     The job counts the primes below 100,000,000 in 40 blocks, and saves a checkpoint after each
-    block. Two workers are started on a new SQLite file. Halfway, the one that runs the job is
-    killed with kill -9. The other one sees that the lock file of the dead one is free, closes the
-    attempt with the reason, and starts the next attempt, which goes on from the last checkpoint.
+    block. Two workers are started on a new SQLite file. Halfway, the worker that runs the job is
+    killed with kill -9. The other worker sees that its lock file is free, closes the attempt with
+    the reason, and starts the next attempt, which continues from the last checkpoint.
 
     It needs no server, takes some ten seconds, and leaves nothing behind, unless --keep names a
     folder: then you can inspect the job like one of your own, by `outlast job` and `outlast web`.

@@ -81,7 +81,7 @@ def enqueue(
 ) -> None:
     """Enqueue one call of a task.
 
-    Each argument is JSON, given by position or as NAME=JSON; a text needs JSON's quotes inside your
+    Each argument is JSON, given by position or as NAME=JSON; a text needs JSON quotes inside your
     shell's quotes. A single JSON array or object holds all arguments, unless the task takes it as
     its one argument. The call is checked against the task's signature before it is stored. Put an
     argument that begins with a dash after --.

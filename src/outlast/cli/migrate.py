@@ -48,8 +48,8 @@ def migrate(
     need: --grant ROLE grants these; repeat it after each upgrade. With --only enqueue it is enough
     to enqueue jobs and to read them and their results; with --only produce, to call the SQL
     function outlast_enqueue_v1, and nothing else; with --only view, to read all and change nothing.
-    An event answers what waits, perhaps for a person: a role of --only enqueue or produce may send
-    them with --events alone.
+    A job may wait for an event as a person's approval, so a role of --only enqueue or produce may
+    send events only with --events.
 
     Examples:
         outlast migrate --url postgresql://app@db/shop

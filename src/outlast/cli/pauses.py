@@ -59,7 +59,7 @@ def pause(
 ) -> None:
     """Start no more jobs of a queue, a task, a tenant, or any at all, until it is resumed.
 
-    The command ends when every active worker has acknowledged the pause, usually within a second;
+    The command returns once every active worker has acknowledged the pause, usually in a second;
     from then on none of these jobs starts. Running jobs continue, unless --stop is given: then they
     are asked to stop, and return to the queue, uncharged. If a worker has not acknowledged it in
     time, the exit code is 1 and the message names the worker; the pause remains.

@@ -79,11 +79,11 @@ def run(
     The command runs as given, without a shell; for a pipe or a $variable write sh -c '…'. Exit code
     0 is success, and 75 asks to be run again later. Any other code, and a death by a signal, is a
     failure: the command is tried again with growing pauses, and the job is dead after the last
-    retry. DIR and FILE
-    are on the worker's machine. With --wait, Ctrl-C ends only the waiting; the job continues.
+    retry. DIR and FILE are on the worker's machine. With --wait, Ctrl-C ends only the waiting; the
+    job continues.
 
     --limit NAME=N declares a limit over all workers, as app.limit(NAME, running=N) does in code.
-    --limit NAME uses one that exists, declared here or by an application; such a limit may also
+    --limit NAME uses an existing limit, declared here or by an application, which may also
     have a rate, or a count for each tenant or key.
 
     --after 17 makes it wait until job 17 completes; if that job dies or is cancelled, this one is

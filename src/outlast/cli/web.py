@@ -83,7 +83,7 @@ def web(
 ) -> None:
     """Serve the page: what needs attention, the jobs, why each is in its state, and what to do.
 
-    Only this machine can reach it, unless --host says otherwise; then also say who may use it, by
+    Only this machine can reach it, unless --host says otherwise; then also say who may use it, with
     --password-file, --user-header or --no-auth. Without these, the command prints a link that works
     once and starts a session in the browser.
 
