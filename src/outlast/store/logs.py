@@ -1,7 +1,7 @@
 """Defines the kept lines of attempts: one row for each attempt, replaced as it grows.
 
-Opt-in, by task or by worker; an attempt that prints nothing has no row. The rows of a job are
-deleted with it, and of a job with many attempts only the newest have theirs.
+Opt-in, by task or by worker; an attempt that prints nothing has no row. Only the newest attempts of
+a job keep their rows, which are deleted with the job.
 """
 
 from __future__ import annotations

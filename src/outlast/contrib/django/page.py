@@ -1,7 +1,7 @@
 """Serve the page for operators as a view of Django: for staff, with the admin's permissions.
 
 The page is an ASGI application on the background loop of this process, with a few connections of
-its own to the store. It guards its forms itself, so it does not use Django's CSRF tokens.
+its own to the store. It protects its forms itself, so it does not use Django's CSRF tokens.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _without_djangos(argv: list[str]) -> list[str]:
-    """Return the arguments without the options that manage.py has handled already."""
+    """Return the arguments without the options that manage.py has already handled."""
     end = argv.index("--") if "--" in argv else len(argv)
     kept, given = [], iter(argv[:end])
     for each in given:
