@@ -159,7 +159,8 @@ async def test_superseded_attempts_are_found_by_index(server: PostgresServer) ->
 async def test_a_claim_does_not_read_jobs_of_unknown_tasks(full_url: str) -> None:
     async with session(full_url) as s:
         me = await s.store.register(new_worker("unservable"))
-        await s.run(UNSERVABLE)
+        lane = "INSERT INTO outlast_lanes (task, queue, priority) VALUES ('unknown', 'mixed', 50)"
+        await s.run(UNSERVABLE, lane)
         s.plans.clear()
         own = [NewJob(task=f"u{n % 3}", queue="mixed", priority=n % 2) for n in range(30)]
         made = await s.store.enqueue(own)

@@ -27,16 +27,13 @@ BEGIN
               AND j.run_at > v_now AND j.run_at <= v_now + 60
             ORDER BY j.run_at LIMIT 1), NULL::bigint;
     RETURN QUERY
-    WITH RECURSIVE lane (task, queue, rank) AS (
-        (SELECT j.task, j.queue, -j.priority FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.stream IS NULL
-         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
-        UNION ALL
-        SELECT n.task, n.queue, n.rank
-        FROM lane l
+    WITH lane AS MATERIALIZED (
+        SELECT l.task, l.queue, l.rank
+        FROM (SELECT DISTINCT l.task, l.queue, -l.priority AS rank FROM outlast_lanes l) l
         CROSS JOIN LATERAL (
-            SELECT j.task, j.queue, -j.priority AS rank FROM outlast_jobs j
-            WHERE j.position IS NOT NULL AND j.stream IS NULL
-              AND (j.task, j.queue, (-j.priority)) > (l.task, l.queue, l.rank)
+            SELECT FROM outlast_jobs j
+            WHERE j.task = l.task AND j.queue = l.queue AND (-j.priority) = l.rank
+              AND j.position IS NOT NULL AND j.stream IS NULL
             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n
     ), share AS (
         SELECT greatest(1, least(p_limit, 10000 / greatest(1, count(DISTINCT (l.task, l.queue))))) AS most FROM lane l
