@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import sqlite3
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import threading
 from pathlib import Path
 from subprocess import PIPE
+from unittest import mock
 
 import pytest
 
@@ -20,7 +22,7 @@ import outlast
 from outlast.errors import ConfigError, StoreCorrupt, StoreUnavailable
 from outlast.model.job import State
 from outlast.store import open_store
-from outlast.store.backend import resolve_url
+from outlast.store.backend import StoreOptions, resolve_url
 from outlast.store.sqlite import connection as sqlite_connection
 from outlast.store.sqlite import library
 from outlast.store.sqlite.checks import SqliteFacts
@@ -251,6 +253,20 @@ async def test_a_fork_leaves_parent_and_child_with_connections_of_their_own(
     os.close(writer)
     assert len(await enqueued(store)) == 1
     assert await store.inspector.counts() == {("default", State.QUEUED): 3}
+
+
+@pytest.mark.xfail(sys.version_info >= (3, 13), reason="Python warns of it", strict=True)
+async def test_a_store_that_becomes_garbage_closes_its_file(path: Path) -> None:
+    """Before Python finds that it is open: it warns, since 3.13."""
+    connection = sqlite_connection.SqliteConnection(path, StoreOptions())
+    await connection.run(connection.create_now)
+    circle: list[object] = [connection]
+    circle.append(circle)
+    connection.path = circle  # type: ignore[assignment]
+    with mock.patch.object(sys, "unraisablehook", mock.Mock()) as warned:
+        del connection, circle
+        gc.collect()
+    assert not warned.called
 
 
 async def test_threads_that_fork_at_once_do_not_block_each_other(store: SqliteStore) -> None:
