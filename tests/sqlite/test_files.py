@@ -255,7 +255,6 @@ async def test_a_fork_leaves_parent_and_child_with_connections_of_their_own(
     assert await store.inspector.counts() == {("default", State.QUEUED): 3}
 
 
-@pytest.mark.xfail(sys.version_info >= (3, 13), reason="Python warns of it", strict=True)
 async def test_a_store_that_becomes_garbage_closes_its_file(path: Path) -> None:
     """Before Python finds that it is open: it warns, since 3.13."""
     connection = sqlite_connection.SqliteConnection(path, StoreOptions())

@@ -185,6 +185,9 @@ class SqliteConnection:
         if not self.options.durable:
             connection.execute(_SESSION["off"])
         self._connection, self._place = connection, place
+        # what holds it is no garbage, as this object may be: freed open, it would make Python warn
+        self._close = weakref.finalize(self, _close, connection)
+        self._close.atexit = False
         return connection
 
     def _check_place(self, so: str) -> None:
@@ -195,10 +198,9 @@ class SqliteConnection:
             )
 
     def disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(sqlite3.Error):
-                connection.close()
+        if self._connection is not None:
+            self._connection = None
+            self._close()
 
     async def close(self) -> None:
         """Safe to call twice. A call that waits for the locks of others gives up."""
@@ -248,6 +250,11 @@ class SqliteConnection:
                     cursor.execute(_SESSION["rollback"])
             raise
         return result
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):
+        connection.close()
 
 
 def place_of(path: Path) -> Place | None:
