@@ -202,7 +202,7 @@ upgrade: $(DEV) ## the last release, this tree, and back, under load: make upgra
 
 .PHONY: matrix
 matrix: $(DEV) ## the conformance tests on each PostgreSQL, PgBouncer, SQLite and Python that is here
-	$(BIN)/python -m tools.matrix $(ARGS)
+	env -u PYTHONDONTWRITEBYTECODE HYPOTHESIS_NO_PLUGINS=1 $(BIN)/python -m tools.matrix $(ARGS)
 
 .PHONY: hosts
 hosts: $(DEV) ## the same on hosts that are really apart (root): make hosts ARGS="--minutes 60 --seed 7"

