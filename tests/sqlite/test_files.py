@@ -71,6 +71,33 @@ async def test_the_process_that_holds_the_lock_is_named(store: SqliteStore, path
     assert len(await enqueued(store)) == 1
 
 
+@pytest.mark.xfail(strict=True, reason="a close ends it at once")
+async def test_a_call_that_waits_for_a_lock_outlives_a_close(
+    url: str, foreign: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may close the application, which opens again at its next call."""
+    waiting, store = threading.Semaphore(0), SqliteStore(url)
+    await store.open()
+
+    class Pause:
+        def wait(self, seconds: float) -> None:
+            waiting.release()
+
+    monkeypatch.setattr(sqlite_connection, "_PAUSE", Pause())
+    call = asyncio.create_task(enqueued(store))
+    await asyncio.to_thread(waiting.acquire, timeout=20)
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)
+    while waiting.acquire(blocking=False):
+        pass
+    waits = asyncio.create_task(asyncio.to_thread(waiting.acquire, timeout=20))
+    await asyncio.wait({call, waits}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.release()
+    foreign.execute("ROLLBACK")
+    assert len(await call) == 1
+    await asyncio.gather(closing, waits)
+
+
 # --- files that cannot be used
 
 
