@@ -71,7 +71,6 @@ async def test_the_process_that_holds_the_lock_is_named(store: SqliteStore, path
     assert len(await enqueued(store)) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="a close ends it at once")
 async def test_a_call_that_waits_for_a_lock_outlives_a_close(
     url: str, foreign: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

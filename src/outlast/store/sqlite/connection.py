@@ -15,6 +15,7 @@ A queue and a future for each call take a third of the processor time of a Threa
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sqlite3
 import stat
@@ -30,6 +31,7 @@ from sqlite3 import Cursor
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
+from outlast.base.clock import SYSTEM
 from outlast.base.forks import at_fork
 from outlast.base.greenlets import start
 from outlast.base.sync import serve
@@ -50,6 +52,7 @@ _held: list[SqliteConnection] = []  # between the hooks of one fork
 _forking = threading.Lock()  # two threads may fork at once; each must release what it took
 _BESIDE = ("-wal", "-shm", "-journal")  # what SQLite adds to the name of a file
 _PAUSE = threading.Event()  # never set: waiting for it is a pause on the thread
+PARTING_SECONDS = 1.0  # that calls wait for the locks of others once their connection is closed
 PAUSE_SECONDS = 0.005  # some locks are refused without sqlite3's own wait
 OPEN_TRIES = 3  # if the file at the path is just being replaced
 
@@ -141,7 +144,7 @@ class SqliteConnection:
         self._connection: sqlite3.Connection | None = None
         self._place: Place | None = None  # of the file that is open
         self.thread: OneThread | None = None
-        self._closing = False
+        self._give_up_at = math.inf  # on SYSTEM's clock
         self.lock = threading.RLock()
         with _forking:
             _alive.add(self)
@@ -150,7 +153,7 @@ class SqliteConnection:
         thread = self.thread
         if thread is None or thread.has_ended():
             thread = self.thread = OneThread("outlast-sqlite")
-            self._closing = False
+            self._give_up_at = math.inf
         return await thread.submit(self._guard, job)
 
     async def read(self, work: Work[T]) -> T:
@@ -203,8 +206,8 @@ class SqliteConnection:
             self._close()
 
     async def close(self) -> None:
-        """Safe to call twice. A call that waits for the locks of others gives up."""
-        self._closing = True
+        """Safe to call twice. Calls that wait for the locks of others soon give up."""
+        self._give_up_at = min(self._give_up_at, SYSTEM.boot() + PARTING_SECONDS)
         thread, self.thread = self.thread, None
         if thread is not None:
             try:
@@ -229,7 +232,7 @@ class SqliteConnection:
             try:
                 return attempt()
             except sqlite3.OperationalError as error:
-                if self._closing or not is_busy(error):
+                if not is_busy(error) or SYSTEM.boot() >= self._give_up_at:
                     raise
             _PAUSE.wait(PAUSE_SECONDS)
         return attempt()
