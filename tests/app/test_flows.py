@@ -168,12 +168,12 @@ async def test_a_mistake_is_refused_where_it_is_written(app: outlast.App, tasks:
         UsageError, match=r"argument 'page' of task size stands for a result, but its job waits"
     ):
         await size.enqueue(RESULT)
-    with pytest.raises(UsageError, match="waits for 2 others: RESULTS is the list"):
+    with pytest.raises(UsageError, match="waits for 2 others: use RESULTS, the list"):
         await app.enqueue(group([say.call(), say.call()]).then(size.call(RESULT)))
     with pytest.raises(UsageError, match="a dead job has none"):
         await say.using(on_dead=size.call(RESULT)).enqueue()
     with pytest.raises(
-        UsageError, match="holds RESULT or RESULTS, which stand for a whole argument"
+        UsageError, match="contains RESULT or RESULTS, which must be a whole argument"
     ):
         say.call(RESULT)
     with pytest.raises(UsageError, match="a flow is made of calls"):

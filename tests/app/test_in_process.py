@@ -268,7 +268,7 @@ async def test_a_suspect_runs_when_it_is_the_only_attempt(app: outlast.App, stor
 def test_a_worker_on_an_event_loop_that_is_not_asyncio_s_says_so(sqlite_url: str) -> None:
     """As trio's: it drives coroutines by itself."""
     entering: Any = outlast.App(sqlite_url).worker().__aenter__()
-    with pytest.raises(outlast.UsageError, match="an event loop of asyncio"):
+    with pytest.raises(outlast.UsageError, match="an asyncio event loop"):
         entering.send(None)
 
 

@@ -93,7 +93,7 @@ def check_job_key(key: object) -> str:
     checked = check_key("key", key)
     if checked.startswith((TICKS_KEY, BACKFILL_KEY)):
         raise ConfigError(
-            f"key {_shown(key)} begins like the keys of schedules: choose one that does not begin"
+            f"key {_shown(key)} begins as the keys of schedules do: choose one that does not begin"
             f" with {TICKS_KEY} or {BACKFILL_KEY}"
         )
     return checked
