@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipapp
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -95,6 +96,17 @@ def test_a_worker_prints_its_store_in_one_line_runs_jobs_and_drains(
     assert (document["state"], document["result"]) == ("completed", "rested")
     (row,) = outlast("workers", "--url", "sqlite:///shop.db", "--json").json()["workers"]
     assert row["status"] == "stopped"
+
+
+@pytest.mark.xfail(strict=True, reason="runners do not see the archive")
+def test_an_archive_that_python_runs_has_the_application_of_its_worker(tmp_path: Path) -> None:
+    made, archive = tmp_path / "made", tmp_path / "shop.pyz"
+    made.mkdir()
+    (made / "jobs.py").write_text("import outlast\napp = outlast.App()\n")
+    zipapp.create_archive(made, archive, main="outlast.cli:main")
+    command = [sys.executable, str(archive), "worker", "jobs:app", "--until-empty"]
+    env = environment(OUTLAST_RUN_DIR=str(tmp_path), PYTHONPATH=str(tmp_path / "other"))
+    subprocess.run(command, cwd=tmp_path, env=env, check=True)
 
 
 PROBED = """
