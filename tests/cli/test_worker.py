@@ -98,11 +98,12 @@ def test_a_worker_prints_its_store_in_one_line_runs_jobs_and_drains(
     assert row["status"] == "stopped"
 
 
-@pytest.mark.xfail(strict=True, reason="runners do not see the archive")
 def test_an_archive_that_python_runs_has_the_application_of_its_worker(tmp_path: Path) -> None:
     made, archive = tmp_path / "made", tmp_path / "shop.pyz"
     made.mkdir()
-    (made / "jobs.py").write_text("import outlast\napp = outlast.App()\n")
+    (made / "jobs.py").write_text(
+        "import outlast\napp = outlast.App()\napp.task(print, name='t')\n"
+    )
     zipapp.create_archive(made, archive, main="outlast.cli:main")
     command = [sys.executable, str(archive), "worker", "jobs:app", "--until-empty"]
     env = environment(OUTLAST_RUN_DIR=str(tmp_path), PYTHONPATH=str(tmp_path / "other"))

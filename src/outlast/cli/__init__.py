@@ -47,6 +47,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from types import FrameType
 
@@ -60,6 +61,7 @@ def main(
     process. ``app``: the MODULE:APP for commands that take one, so that ``argv`` names none.
     ``program``: what is typed before a command."""
     if argv is None:  # this process is ours
+        _share_archive()
         gc.disable()  # until the command runs: imports make many objects, and no garbage
     if os.getpid() == 1:
         _end_by_signals()
@@ -69,6 +71,13 @@ def main(
         return 130  # as for a later Ctrl-C
 
     return run(argv, app, program)
+
+
+def _share_archive() -> None:
+    """Let child processes import what is in the archive that Python runs (zipapp), if it is one."""
+    if os.path.isfile(sys.path[0]):
+        found = [os.path.abspath(sys.path[0]), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found))
 
 
 def _end_by_signals() -> None:
