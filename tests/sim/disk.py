@@ -55,7 +55,7 @@ class Disk:
                  SET value = CASE WHEN :wall > value THEN :wall ELSE value + 1000000 + :step END
                  WHERE name = 'token'"""
         now_us = int(wall * 1_000_000)
-        values = {"wall": now_us, "step": (now_us & 4_290_772_992) + int(step * 2_097_152)}
+        values = {"wall": now_us, "step": (now_us & 4_293_918_720) + int(step * 524_288)}
         with contextlib.closing(self.look()) as now:
             now.execute(sql, values)
 

@@ -78,6 +78,7 @@ def sound(*arguments: str) -> str:
         ("43", "43", "schedule changed"),
         ("37", "37", "last will"),
         ("3874", "3874", "host suspended"),  # rounding let a timer fire before its time
+        ("21946", "21946", "database failed over"),  # twice in two seconds, with a clock set back
     ],
 )
 def test_some_seeds_hold_every_guarantee(first: str, last: str, effect: str) -> None:

@@ -3,10 +3,10 @@
 -- name: raise
 -- A worker has seen token :above, so later tokens must be larger. If this file has not drawn it, other workers may also
 -- know tokens that were drawn after it. So tokens jump above the time of day in microseconds as well or, if the clock
--- was set back, beyond :above by a step of up to 71 minutes, which grows every 4 seconds and has a random part.
+-- was set back, beyond :above by a step of up to 71 minutes, which grows each second and has a random part.
 UPDATE outlast_sequences
 SET value = CASE WHEN CAST(:now * 1000000 AS INTEGER) > :above THEN CAST(:now * 1000000 AS INTEGER)
-                 ELSE :above + 1000000 + (CAST(:now * 1000000 AS INTEGER) & 4290772992) + (random() & 2097151) END
+                 ELSE :above + 1000000 + (CAST(:now * 1000000 AS INTEGER) & 4293918720) + (random() & 524287) END
 WHERE name = 'token' AND value < :above
 
 -- name: again

@@ -5,8 +5,8 @@
 -- restore, and other workers may know tokens that were drawn after p_above. So tokens jump above all of these: to the
 -- time of day in microseconds, which a store with fewer than a million claims a second cannot have reached, wherever it
 -- has run since. If the clock is behind the tokens, it was set back and does not bound the tokens that others know.
--- Then tokens jump beyond p_above by a step of up to 71 minutes. The step grows every 4 seconds, with the bits 22 to 31
--- of the clock, so that the next server to jump from p_above jumps farther; a random part of up to 2 seconds keeps two
+-- Then tokens jump beyond p_above by a step of up to 71 minutes. The step grows each second, with the bits 20 to 31 of
+-- the clock, so that the next server to jump from p_above jumps farther; a random part of up to half a second keeps two
 -- copies apart.
 --
 -- setval alone could step back below tokens drawn since the sequence was read. Tokens are drawn only under ROW SHARE on
@@ -20,7 +20,7 @@ AS $$
 DECLARE
     v_now bigint := date_part('epoch', clock_timestamp()) * 1000000;
     v_target bigint := CASE WHEN v_now > p_above THEN v_now
-                            ELSE p_above + 1000000 + (v_now & 4290772992) + (random() * 2097152)::bigint END;
+                            ELSE p_above + 1000000 + (v_now & 4293918720) + (random() * 524288)::bigint END;
 BEGIN
     PERFORM FROM outlast_token_seq
     WHERE last_value < p_above OR (last_value = p_above AND NOT is_called);
