@@ -370,7 +370,7 @@ async def test_a_job_that_is_named_twice_fails_and_comes_back_once(
 
 
 async def test_two_calls_of_a_key_of_which_one_waits_for_more_are_refused(store: Store) -> None:
-    with pytest.raises(UsageError, match="with its key 'k'"):
+    with pytest.raises(UsageError, match="two calls have the key 'k'"):
         await store.enqueue([job(key="k"), after(-1, key="k")])
     stored = await store.enqueue([job(), after(-1, key="k"), after(-1, key="k")])
     assert stored[1].job_id == stored[2].job_id
