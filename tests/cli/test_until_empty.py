@@ -45,6 +45,18 @@ def run_until_empty(folder: Path, url: str, *options: str, app: str = "shop:app"
         return running.log.read_text()
 
 
+@pytest.mark.xfail(strict=True)
+@pytest.mark.parametrize("option", [["--until-empty"], ["--idle-after", "99"]])
+def test_a_worker_that_runs_no_task_would_never_find_its_queues_empty(
+    outlast: Outlast, folder: Path, pg_url: str, option: list[str]
+) -> None:
+    (folder / "bare.py").write_text("import outlast\n\napp = outlast.App()\n")
+    said = outlast("worker", "bare:app", "--url", pg_url, *option)
+    assert said.code == 2
+    assert "bare:app has no task that this worker can run" in said.err
+    assert "import the modules of its tasks where the app is made" in said.err
+
+
 @pytest.mark.slow_on("postgres")
 def test_a_worker_runs_the_jobs_that_are_there_and_exits(
     outlast: Outlast, folder: Path, store_url: str
