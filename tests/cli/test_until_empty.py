@@ -45,7 +45,6 @@ def run_until_empty(folder: Path, url: str, *options: str, app: str = "shop:app"
         return running.log.read_text()
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize("option", [["--until-empty"], ["--idle-after", "99"]])
 def test_a_worker_that_runs_no_task_would_never_find_its_queues_empty(
     outlast: Outlast, folder: Path, pg_url: str, option: list[str]

@@ -252,6 +252,11 @@ def worker(
         if any(hide_logins(each) != each for each in sys.argv):
             emit("secret_in_arguments")
         facts = collect_facts(app, address, chosen, found, made=not exists(address))
+        if (until_empty or idle_after is not None) and not facts["tasks"]:
+            raise UsageError(
+                f"{app} has no task that this worker can run, so it would never find its queues"
+                " empty: import the modules of its tasks where the app is made, or add --tags"
+            )
         introduce_once_ready(writer, facts, as_json=as_json)
         process = importlib.import_module("outlast.worker.assemble").WorkerProcess(
             app=app,
