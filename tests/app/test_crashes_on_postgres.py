@@ -105,7 +105,7 @@ def test_a_completion_on_a_server_is_refused_with_what_to_do(url: str) -> None:
 
 
 def test_a_command_that_fails_is_told(url: str) -> None:
-    with pytest.raises(UsageError, match="--reset ends with 3: no such service"):
+    with pytest.raises(UsageError, match="--reset exited with 3: no such service"):
         crash_test(
             f"{PROGRAMS}:app",
             f"{PROGRAMS}:call",

@@ -11,8 +11,11 @@ import asyncpg
 import pytest
 
 import outlast
+from outlast.base.clock import SYSTEM
 from outlast.client.rehearsal import rehearse
 from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
+from outlast.insight.queries import read_details
+from outlast.insight.why import why
 from outlast.model.job import Policy, State
 from outlast.store.actions import Bulk, BulkStep, Note
 from outlast.store.inspector import Inspector
@@ -348,6 +351,21 @@ async def test_a_role_for_enqueuing_can_enqueue_and_read_and_no_more(
     await store.close()
 
 
+@pytest.mark.parametrize("purpose", [Purpose.ENQUEUE, Purpose.VIEW, Purpose.WORKER])
+async def test_an_autoscaler_asks_and_a_person_asks_why_with_each_role_that_may_read(
+    pg_url: str, role: str, purpose: Purpose
+) -> None:
+    owner, reader = PostgresStore(pg_url), PostgresStore(role)
+    (job_id,) = [each.job_id for each in await owner.enqueue([job()])]
+    await granted(pg_url, purpose)
+    assert await reader.inspector.wanted("default") == 1
+    about = await read_details(reader, job_id, SYSTEM.wall())
+    assert about is not None
+    assert "No worker is alive." in why(about).sentences
+    for each in (owner, reader):
+        await each.close()
+
+
 async def test_a_release_is_rehearsed_by_a_role_that_may_only_read_and_no_task_runs(
     pg_url: str, role: str
 ) -> None:
@@ -360,7 +378,6 @@ async def test_a_release_is_rehearsed_by_a_role_that_may_only_read_and_no_task_r
 
     owner, reader = PostgresStore(pg_url), PostgresStore(role)
     await owner.enqueue([job(task="remind", args='{"to":1}'), job(task="gone")])
-    assert await reader.inspector.wanted("default") == 2, "an autoscaler asks with this role"
     found = await rehearse(app, reader.inspector)
     assert (found.read, [each.name for each in found.findings]) == (2, ["gone"])
     assert ran == []

@@ -107,7 +107,7 @@ async def test_wake_ups_are_healthy_only_where_they_arrive(
         assert (said, health.good, lost) == ("notify", True, 0)
         assert "No wake-ups" not in doctor.out
     else:
-        assert said.startswith("notify: a pooler ")
+        assert said.startswith("notify: notifications do not pass the pooler")
         assert (health.good, lost) == (False, 1)
         assert "No wake-ups by notify reach" in doctor.out
 

@@ -21,11 +21,13 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_most CONSTANT integer := 10000;
+    v_steps CONSTANT integer := 2000;  -- at most two for each task
     v_now CONSTANT double precision := date_part('epoch', statement_timestamp());
     v_queue text := to_json(p_queue)::text;
     v_served text[];  -- column tasks of the workers that serve the queue
     v_is_served boolean;
     v_paused text[];
+    v_lined text[];
     v_task text;
     v_name text;
     v_count integer := 0;
@@ -47,7 +49,23 @@ BEGIN
                 WHERE w.queues = '[]' OR strpos(w.queues, v_queue) > 0);
         END IF;
 
-        FOR v_task IN SELECT DISTINCT l.task FROM outlast_lanes l WHERE l.queue = p_queue LOOP
+        WITH RECURSIVE t (task, queue, place) AS (
+            (SELECT j.task, j.queue, 1 FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.stream IS NULL
+             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
+            UNION ALL
+            SELECT n.task, n.queue, t.place + 1
+            FROM t CROSS JOIN LATERAL (
+                (SELECT j.task, j.queue FROM outlast_jobs j
+                 WHERE t.queue < p_queue AND j.position IS NOT NULL AND j.stream IS NULL AND (j.task, j.queue) >= (t.task, p_queue)
+                 ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
+                UNION ALL
+                (SELECT j.task, j.queue FROM outlast_jobs j
+                 WHERE t.queue >= p_queue AND j.position IS NOT NULL AND j.stream IS NULL AND j.task > t.task
+                 ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)) n
+            WHERE t.place < v_steps)
+        SELECT array_agg(t.task) INTO v_lined FROM t WHERE t.queue = p_queue;
+
+        FOREACH v_task IN ARRAY coalesce(v_lined, '{}') LOOP
             EXIT WHEN v_count >= v_most;
             v_name := to_json(v_task)::text;
             CONTINUE WHEN v_task = ANY (v_paused) OR v_is_served AND NOT EXISTS (
