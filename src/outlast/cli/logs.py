@@ -46,7 +46,6 @@ STEPS = {
     "reconciliation_complete",
 }
 OF_HEALTHY_RUNNERS = {"runner_started", "runner_ready"}
-GATHER_SECONDS = 0.02  # in which entries gather for one write: it costs most to wake the thread
 TOGETHER_MAX = 100  # entries in a write
 CLOSE_SECONDS = 2.0  # for the last lines, if the reader takes them
 
@@ -87,7 +86,6 @@ class LogWriter:
     def _run(self) -> None:
         while not (self._closing.is_set() and self._queue.empty()):
             first = self._queue.get()
-            self._closing.wait(GATHER_SECONDS)
             rest = [self._queue.get() for _ in range(min(self._queue.qsize(), TOGETHER_MAX))]
             if not write_all(self._fd, b"".join(map(self._text, [first, *rest]))):
                 return
