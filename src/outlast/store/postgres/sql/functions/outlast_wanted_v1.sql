@@ -6,9 +6,9 @@
 -- streams share has room for all of them together: of what they count, the excess is subtracted. Where limits share
 -- streams, that of the one limit with the largest excess is, so the count may still be too high.
 --
--- What only an exchange or a worker moves on counts as one job if nothing else is due: otherwise a fleet that was scaled
--- to zero would not come back for it. These are streams and permits with notices, permits whose time has come, jobs that wait for an event
--- or for other jobs about which there are notices, and due schedules.
+-- What only an exchange or a worker moves on counts as one job if nothing else is due: otherwise a fleet that was
+-- scaled to zero would not come back for it. These are streams and permits with notices, permits whose time has come,
+-- jobs that wait for an event or for other jobs about which there are notices, and due schedules.
 --
 -- Jobs of a paused queue or task are left out. So are jobs that no number of workers could take: workers serve the
 -- queue, but no live worker of it, and none among the last thousand rows of workers, has announced the job's task. (If
