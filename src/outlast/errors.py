@@ -11,9 +11,9 @@ OutlastError
 │   ├── SyncInLoop         NAME_sync() called where a loop is running
 │   └── ConnectionMismatch a foreign connection that is not on this store
 ├── StoreError
-│   ├── StoreUnavailable   cannot be reached, or broke off: the outcome is unknown
+│   ├── StoreUnavailable   cannot be reached, or was lost: the outcome is unknown
 │   ├── StoreCorrupt       the file is not a database, or is damaged
-│   ├── SchemaMismatch     the schema is missing, or of an incompatible program
+│   ├── SchemaMismatch     the schema is missing, or of an incompatible release
 │   ├── NotPermitted       the role lacks a privilege on the tables
 │   └── BadData            the store refuses a value (one row of a batch is bad)
 ├── KeyInUse               an unfinished job of another task has the key
@@ -73,7 +73,7 @@ class ApplicationError(OutlastError):
 
 
 class UsageError(OutlastError):
-    """A call that cannot work; raised at the caller, nothing was stored."""
+    """A call that cannot work. It is refused at once, and nothing is stored."""
 
 
 class BadArguments(UsageError):
@@ -90,7 +90,7 @@ class UnknownTask(UsageError):
 
 
 class NotInAttempt(UsageError):
-    """``outlast.current()`` was called outside a running attempt."""
+    """A call that needs a running attempt, such as ``outlast.current()``, was made outside one."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(
@@ -114,7 +114,8 @@ class StoreError(OutlastError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached or broke off; whether the call took effect is unknown."""
+    """The store cannot be reached, or the connection was lost; whether the call took effect is
+    unknown."""
 
 
 class StoreCorrupt(StoreError):
@@ -122,7 +123,7 @@ class StoreCorrupt(StoreError):
 
 
 class SchemaMismatch(StoreError):
-    """The schema is missing, or belongs to a program that this one cannot work with."""
+    """The schema is missing, or belongs to a release of Outlast that this one cannot work with."""
 
 
 class NotPermitted(StoreError):
@@ -224,8 +225,8 @@ class Verdict(BaseException):
 
 
 class Snooze(Verdict):
-    """Run the job again in ``seconds`` (or a timedelta), uncharged. UsageError, which fails the
-    attempt, for less than 0 seconds, NaN, and more than 100 years."""
+    """Run the job again in ``seconds`` (or a timedelta), uncharged. Less than 0 seconds, NaN and
+    more than 100 years are a UsageError, which fails the attempt."""
 
     seconds: float
     _blocks = False  # until the children that the attempt watches have ended
@@ -248,11 +249,11 @@ def wait_without_slot(
 
 class Throttled(Snooze):
     """The other side refuses more for now, as with a 429: nothing under this limit starts for
-    ``after`` seconds (or a timedelta), on any worker, and the job runs again then, uncharged.
+    ``after`` seconds (or a timedelta), on any worker; the job then runs again, uncharged.
 
-    ``limit`` is what ``app.limit`` returned, one of the task's limits, or its name; of a limit per
-    tenant or key only the job's own is held. One that the task is not under fails the attempt, and
-    so does an ``after`` that is not from 0 seconds to 31 days (UsageError): all workers would wait.
+    ``limit`` is one of the task's limits, as returned by ``app.limit``, or its name; of a limit per
+    tenant or key, only the job's own is held. Another limit fails the attempt, and so does an
+    ``after`` that is not from 0 seconds to 31 days (UsageError): all workers would wait.
     """
 
     limit: str
@@ -265,8 +266,7 @@ class Throttled(Snooze):
 
 class Retry(Verdict):
     """This attempt failed (charged); run the job again ``after`` seconds (or a timedelta; default:
-    the back-off). Without ``why``, the crash report is about the error during which it was
-    raised."""
+    the back-off). Without ``why``, the crash report is about the error that was being handled."""
 
     after: float | None
     why: str
@@ -291,8 +291,8 @@ def _seconds(span: float | timedelta, most: float = _SPAN_MAX) -> float:
 class ItemErrors(Verdict):
     """Some items of a batch have failed; the others have completed.
 
-    Each exception ends the job of its item as if that job had raised it alone: the rules of the
-    task for retries apply, and ``Retry``, ``Snooze``, ``Cancel`` and ``Dead`` mean what they do
+    Each exception ends the job of its item as if that job had raised it alone: the task's rules
+    for retries apply, and ``Retry``, ``Snooze``, ``Cancel`` and ``Dead`` mean what they mean
     elsewhere.
 
     Attributes:

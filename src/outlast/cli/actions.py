@@ -19,11 +19,12 @@ from outlast.store.actions import ActionRow, ActionState
 
 NAME_MAX = 80
 
-HELP = """List what people did: who, when, to what, why, and with which result.
+HELP = """List what people did: who, when, to what, why, and with what result.
 
-Acts by these commands (as USER@HOST), on the page and over its API are recorded: cancel, requeue,
-discard, drain, pause, resume, acts on schedules and limits, and requests for the stack of a job.
-Acts of your own programs are not. The newest 10,000 of each actor are kept, for 90 days.
+What people do with these commands (as USER@HOST), on the page and over its API is recorded: cancel,
+requeue, discard, drain, pause, resume, changes to schedules and limits, and requests for the stack
+of a job. What your own programs do is not. The newest 10,000 actions of each user are kept, for
+90 days.
 
 Examples:
     outlast actions
@@ -35,9 +36,7 @@ Examples:
 
 
 def list_(
-    job: Annotated[
-        int | None, option("--job", "ID", "Only acts on this job by its number.")
-    ] = None,
+    job: Annotated[int | None, option("--job", "ID", "Only actions on this one job.")] = None,
     limit: Limit = 50,
     before: Before = None,
     url: Url = None,

@@ -47,7 +47,7 @@ def crash_test(
     ] = None,
     points_max: Annotated[int, option("--points-max", "N", "Try at most N points.", min=1)] = 100,
     seed: Annotated[
-        int, option("--seed", "N", "For random in each run, and the choice of points.", min=0)
+        int, option("--seed", "N", "Seeds random in each run, and the choice of points.", min=0)
     ] = 0,
     json: Json = False,
 ) -> None:

@@ -121,7 +121,7 @@ class Placing(msgspec.Struct, Options, kw_only=True):
     ] = None
     tenant: Owner = None
     keep: Annotated[
-        float | None, span("--keep", "Delete its row after this time from its end; 0: at its end.")
+        float | None, span("--keep", "Delete its row this long after its end; 0: at its end.")
     ] = None
     limit_key: LimitKeys = None
     cost: Annotated[

@@ -30,7 +30,7 @@ def rehearse(
         option(
             "--queues",
             "a,b",
-            "The queues its workers will serve. Default: as active workers.",
+            "The queues its workers will serve. Default: those of active workers.",
         ),
     ] = None,
     ignore: Annotated[

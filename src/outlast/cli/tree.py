@@ -61,7 +61,7 @@ COMMANDS = {
         "Show a flow, cancel it, retry its failed jobs, or continue without one of them.",
     ),
     "event": ("event", "Send an event, such as an approval, to the jobs that wait for it."),
-    "actions": ("actions", "List what people did: who, when, to what, why, and with which result."),
+    "actions": ("actions", "List what people did: who, when, to what, why, and with what result."),
     "migrate": ("migrate", "Bring the store's schema up to date."),
     "stats": (
         "stats",

@@ -346,7 +346,7 @@ class App:
         Raises:
             UsageError: a call has a task of another application, or another connection; or RESULT
                 is used where there is no earlier result.
-            JobNotFound: a job that a call is to wait for (``using(after=…)``) does not exist.
+            JobNotFound: a job that a call waits for (``using(after=…)``) does not exist.
             QueueFull, KeyInUse, StoreUnavailable: as ``task.enqueue``; nothing is stored.
         """
         check_part(flow)

@@ -365,6 +365,8 @@ class Attempt:
         Raises:
             LostLease: the attempt is no longer the current one; nothing was saved.
             BadArguments: the value cannot be encoded, or is too large.
+            UsageError: ``complete_in`` has completed this attempt.
+            StoreUnavailable: the job's row is locked; the value may or may not be saved.
         """
         if self.completed_in:
             raise UsageError("this attempt was completed in your transaction: nothing can be saved")
@@ -424,7 +426,9 @@ class Attempt:
         Raises:
             LostLease: the attempt is no longer the current one; nothing was kept.
             BadArguments: the value cannot be encoded, does not fit the annotation or is too large.
-            UsageError: the name was used before in this attempt, or cannot be a name.
+            UsageError: the name was used before in this attempt, or cannot be a name; or
+                ``complete_in`` has completed this attempt.
+            StoreUnavailable: the job's row is locked; the value may or may not be kept.
         """
         name = steps.check_name(name)
         returns = self._begin_step(name, function)
@@ -526,16 +530,15 @@ class Attempt:
 
     async def sleep(self, seconds: float | timedelta, name: str) -> None:
         """Wait for some time without a slot: end this attempt uncharged, as ``Snooze`` does, and
-        run the job again then. In the attempt that begins after that, the same call returns at
-        once.
+        run the job again when the time is over. In that attempt the same call returns at once.
 
         The first attempt to get here saves the wake-up time as a step; later attempts compare it
-        with the host's clock. So a sleep continues after a crash, and does not begin again.
+        with the host's clock. So after a crash a sleep continues, and does not begin again.
         Code before it runs again: put work that must run once into steps.
 
         Args:
             seconds: how long, from the first call; or a timedelta.
-            name: names the sleep as a step, which it is.
+            name: the name of the sleep, which is a step.
 
         Raises as ``step``, and Snooze, which ends the attempt, even if your code catches it.
         """
@@ -554,11 +557,11 @@ class Attempt:
             raise self._wait(left, f"it sleeps: {name}")
 
     async def spawn(self, part: FlowPart, *, name: str | None = None) -> FlowRun:
-        """Enqueue a call or a flow as children of this job, once: later attempts that ask again, in
-        the same order or by the same name, get the same jobs.
+        """Enqueue a call or a flow as children of this job, once: later attempts that call this, in
+        the same order or with the same name, get the same jobs.
 
-        The children and the note that they are there are one commit, fenced by the token of this
-        attempt. They are kept, with their results, until this job has ended.
+        One commit, fenced by the token of this attempt, stores the children and the note that they
+        exist. They are kept, with their results, until this job has ended.
 
         Args:
             part: a call, such as ``resize.call(path)``, or a flow, of at most 100,000 jobs.
@@ -578,8 +581,8 @@ class Attempt:
 
     async def wait_for(self, children: FlowRun) -> Any:
         """Wait without a slot until the children that ``spawn`` returned have ended: end this
-        attempt uncharged, as ``Snooze`` does, and run the job again then. In that attempt the same
-        call returns at once: the result of the last job or, for a group, the list of results.
+        attempt uncharged, as ``Snooze`` does, and run the job again after that. In that attempt the
+        same call returns at once: the result of the last job or, for a group, the list of results.
 
         Code before it runs again: put work that must run once into steps.
 
@@ -606,18 +609,18 @@ class Attempt:
     ) -> Any:
         """Wait without a slot for an event, such as a person's approval, and return its value: end
         this attempt uncharged, as ``Snooze`` does, and run the job again once
-        ``app.send_event(name, value)`` was called or the time is over. In that attempt the same
-        call returns, or raises, at once.
+        ``app.send_event(name, value)`` has been called or the time is over. In that attempt the
+        same call returns, or raises, at once.
 
         The wait has one outcome for each job: whichever is found first, the event or the timeout,
-        is kept as a step, and each later attempt gets the same. An event that was sent before
-        counts, and so does one that was sent after the timeout, but before the job runs. Code
-        before it runs again: put work that must run once into steps.
+        is kept as a step, and each later attempt gets the same. An event that was sent earlier
+        counts, and so does one that is sent after the timeout but before the job runs. Code before
+        the wait runs again: put work that must run once into steps.
 
         Args:
             name: the event's name; several jobs may wait for one event.
             timeout: seconds from the first call, or a timedelta.
-            type: the type as which the value is read; default: any JSON.
+            type: the type that the value is read as; default: any JSON.
 
         Raises:
             TimeoutError: no event was sent in time.
@@ -692,7 +695,7 @@ class Attempt:
 
         Raises:
             LostLease: the attempt is no longer the current one. Let the transaction roll back.
-            UsageError: the connection has no open transaction.
+            UsageError: the connection has no open transaction, or no store holds the job.
             ConnectionMismatch: it is not on this store, or of an unknown kind.
             BadArguments: the result cannot be encoded, or does not fit the return annotation.
         """

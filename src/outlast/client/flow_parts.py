@@ -58,8 +58,8 @@ class AnyEnd:
 
 
 def ended(*jobs: Job[Any] | int) -> AnyEnd:
-    """Return these jobs for ``using(after=…)``, to be waited for however they end: completed, dead
-    or cancelled."""
+    """Mark these jobs for ``using(after=…)``: the new job waits for them however they end,
+    completed, dead or cancelled."""
     return AnyEnd(jobs)
 
 

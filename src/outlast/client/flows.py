@@ -41,8 +41,8 @@ class Flow:
         self._in_turn = in_turn
 
     def then(self, part: FlowPart) -> Flow:
-        """Return this flow, and then ``part``, which runs once all that this flow ends with have
-        completed."""
+        """Return a flow of this one and then ``part``, which runs once the last jobs of this one
+        have completed."""
         return chain(self, part)
 
     @property
@@ -68,7 +68,7 @@ def chain(*parts: FlowPart) -> Flow:
     """Return a flow in which each part runs once the one before it has completed.
 
     A part is a call, such as ``parse.call(outlast.RESULT)``, or a flow. If one dies or is
-    cancelled, all after it are cancelled; a requeue of the dead one takes that back.
+    cancelled, all after it are cancelled; requeuing the dead one undoes that.
     """
     links: list[FlowPart] = []
     for part in parts:  # a chain within is taken over, so that one may grow in a loop
@@ -96,7 +96,7 @@ class FlowRun:
 
     Attributes:
         jobs: all of them, in their order.
-        last: those with which it ends: one for a chain, all for a group.
+        last: the jobs with which it ends: one for a chain, all for a group.
     """
 
     jobs: list[Job[Any]]
@@ -122,10 +122,10 @@ class FlowRun:
     progress_sync = blocking(progress)
 
     async def result(self, timeout: float | None = None) -> Any:
-        """Wait for its last job, and return that one's result; for a group, the list of theirs.
+        """Wait for its last job and return that job's result; for a group, the list of all results.
 
-        Raises what ``Job.result`` raises: JobCancelled, also if a job before it has died, and
-        TimeoutError after ``timeout`` seconds, which count for each of the last jobs.
+        Raises what ``Job.result`` raises: JobCancelled, even if it was an earlier job that died,
+        and TimeoutError after ``timeout`` seconds, which count for each of the last jobs.
         """
         results = [await job.result(timeout) for job in self.last]
         return results if self._gives_list else results[0]
@@ -133,7 +133,7 @@ class FlowRun:
     result_sync = blocking(result)
 
     async def cancel(self) -> int:
-        """Cancel what waits, and ask what runs to stop; return how many jobs that were."""
+        """Cancel its waiting jobs and ask its running ones to stop; return how many there were."""
         ids = [job.id for job in reversed(self.jobs)]  # what waits for others comes first
 
         async def act(store: Store) -> int:
@@ -146,7 +146,7 @@ class FlowRun:
 
     async def retry(self) -> dict[int, Requeued]:
         """Requeue its dead jobs, each from its last checkpoint; return the effect on each, by id: a
-        job whose key another job has by now stays dead. Jobs that were cancelled because of the
+        job whose key another job now holds stays dead. Jobs that were cancelled because of the
         requeued ones wait again."""
         dead = [row.id for row in await self._read() if row.state is State.DEAD]
 

@@ -102,8 +102,8 @@ class Job(Generic[R]):
         """Read the job again; return its phase, in words for people: ``queued``, ``scheduled``,
         ``waiting`` (for an event), ``retrying``, ``suspect`` (waits to be run alone),
         ``unservable`` (no active worker knows the task, has the tags that it requires and serves
-        the queue), ``paused``, ``limited`` and ``throttled`` (wait for a limit: that something
-        ends, or for its rate or a hold), ``blocked`` (waits for other jobs), ``running``,
+        the queue), ``paused``, ``limited`` (a limit is full), ``throttled`` (the rate of a limit
+        or a hold lets nothing start now), ``blocked`` (waits for other jobs), ``running``,
         ``completed``, ``dead`` or ``cancelled``."""
 
         async def look(store: Store) -> str:

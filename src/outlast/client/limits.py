@@ -63,8 +63,8 @@ class LimitOptions(TypedDict, total=False):
             key that the job brings, ``using(limit_keys={"host": "example.org"})``; default: one for
             all.
         ordered: with ``running=1``: strict order. The next job of a task (with the same queue, and
-            the same tenant or key) starts when the last one has ended for good, also if that has to
-            wait to run again.
+            the same tenant or key) starts once the one before it has ended for good, even if that
+            one has to wait for a retry.
     """
 
     running: int | None
@@ -95,9 +95,9 @@ class Limit:
 
     async def spend(self, cost: float) -> None:
         """Take more of this limit's rate, once the running attempt knows what it has used, such as
-        the tokens of an answer. Later starts wait until the rate has brought that much, which may
-        be more than the burst; nothing can be given back. Does nothing where a call is tried
-        without a worker (``inline``, ``outlast run-task``).
+        the tokens of an answer. Later starts wait until the rate has made up for it, even for more
+        than the burst; nothing can be given back. Does nothing where a call is tried without a
+        worker (``inline``, ``outlast run-task``).
 
         Raises:
             NotInAttempt: no attempt runs here.
@@ -411,7 +411,7 @@ class Limits:
 
         Args:
             name: the limit.
-            key: one tenant or limit key of a limit ``per`` such; only ``running`` is for one key.
+            key: one tenant or limit key, if the limit counts ``per`` such; only with ``running``.
             running: how many attempts may run at once; 0: none starts.
             rate: such as ``"600/min"``.
             burst: how many may start at once under the rate.

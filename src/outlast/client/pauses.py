@@ -23,8 +23,8 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
         paused_at: since when, aware, in UTC, by the store's clock; None if it cannot be read.
         paused_by, reason: by whom and why, if given.
         stop: whether running attempts of it were asked to stop.
-        unacknowledged: the names of the live workers that have not acknowledged it yet. If there
-            are none, none of its jobs starts.
+        unacknowledged: the names of the live workers that have not acknowledged it yet. Once this
+            is empty, none of its jobs starts.
     """
 
     kind: str

@@ -116,7 +116,8 @@ class BoundTask(Generic[P, R]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Return the call, checked and encoded but not stored, for ``app.enqueue_many``.
 
-        Raises BadArguments if the arguments do not fit, cannot be encoded or are too large.
+        Raises BadArguments if the arguments do not fit, cannot be encoded or are too large;
+        UsageError with ``using(wait=…)``.
         """
         if self._placement.wait is not None:
             raise UsageError("using(wait=…) is for enqueue: a call is not enqueued yet")
@@ -156,6 +157,8 @@ class BoundTask(Generic[P, R]):
             BadArguments: they do not fit, cannot be encoded or are too large; nothing is stored.
             KeyInUse: an unfinished job of another task has the key; nothing is stored.
             QueueFull: too many jobs of its queue wait (``app.queue``); nothing is stored.
+            JobNotFound: a job of ``using(after=…)`` does not exist; nothing is stored.
+            ConnectionMismatch: the connection is not on this store, or of an unknown kind.
             StoreUnavailable: the job may or may not be stored. With ``using(key=…)`` it is safe to
                 call again: there is no second job unless the first has ended by then.
         """
@@ -226,17 +229,17 @@ class BoundTask(Generic[P, R]):
                 of the store's clock. If a job of this task with this key was enqueued in the
                 same window, that job is returned, even if it has ended or its row was deleted. An
                 unfinished job of an earlier window is returned, too.
-            tenant: whose job it is, for your own code, for the screens, for pauses, and for limits
-                and turns of each tenant.
+            tenant: whose job it is, for your own code, the screens, pauses, and limits and turns
+                per tenant.
             keep: seconds (or a timedelta) for which its row is kept once it has completed or was
                 cancelled; 0: the commit that ends the job deletes the row, and ``job.result()``
                 raises JobNotFound.
             meta: notes on the job, at most 4 KiB of JSON, such as the context of a trace; the task
-                sees them as ``attempt.meta``. A later one replaces an earlier one.
+                sees them as ``attempt.meta``. A later ``using`` replaces them.
             labels: at most 8 names by which people find the job: ``outlast jobs --label NAME``; the
-                task sees them as ``attempt.labels``. As ``meta``, they replace earlier ones.
-            cost: what its start takes of the rates of its task's limits, such as
-                ``{"openai": 3}``; 1 of each that is not named.
+                task sees them as ``attempt.labels``. A later ``using`` replaces them, too.
+            cost: what its start takes from the rates of its task's limits, such as
+                ``{"openai": 3}``; 1 from each that is not named.
             limit_keys: its keys for limits ``per="limit_key"``: ``{"host": "example.org"}``.
             wait: seconds to wait for room in a queue that is full (``app.queue``); default:
                 QueueFull at once. Not within a transaction of yours.

@@ -109,8 +109,8 @@ class TaskOptions(TypedDict, total=False):
         fair: ``"tenant"``: tenants take turns, however many jobs one of them has waiting; default:
             first come, first served.
         aging: how many seconds of waiting a step of priority is worth: with 60, a job of priority 5
-            starts before one of priority 0 that waits for less than 5 minutes longer, and after one
-            that waits for more. Default: a higher priority always comes first.
+            starts before one of priority 0 that has waited less than 5 minutes longer, and after
+            one that has waited more than that. Default: a higher priority always comes first.
     """
 
     name: str | None
@@ -146,8 +146,8 @@ class BatchOptions(TaskOptions, total=False):
 
     Attributes:
         batch: the most items of one call, up to 1,000.
-        batch_wait: the seconds that a call with fewer waits for more, from its first; default 1.
-            Its jobs are running meanwhile. At most 60; 3 with a ``timeout``.
+        batch_wait: the seconds that a call with fewer items waits for more, from its first item;
+            default 1. Its jobs count as running meanwhile. At most 60; 3 with a ``timeout``.
     """
 
     batch: Required[int]

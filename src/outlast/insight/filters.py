@@ -45,7 +45,7 @@ class JobChoice(JobNames, frozen=True, kw_only=True):
     ] = None
     error: Annotated[
         str | None,
-        Filter("only jobs with this text (no pattern) in what went wrong", "TEXT", "Error"),
+        Filter("only jobs with this text (not a pattern) in their last error", "TEXT", "Error"),
     ] = None
 
     @property
@@ -64,8 +64,8 @@ class JobChoice(JobNames, frozen=True, kw_only=True):
         return None
 
     def job_filter(self, *, state: State | None = None, **more: Any) -> JobFilter:
-        """Return this as a filter of the store, texts aside, for jobs in this state, by default as
-        asked for. ``more``: fields of it. Raises UsageError."""
+        """Return this as a filter of the store, without its texts, for jobs in this state (default:
+        its own). ``more``: further fields of the filter. Raises UsageError."""
         state = state or self._find_state() or (State.DEAD if self.group else None)
         names = {name: getattr(self, name) for name in JobNames.__struct_fields__}
         return JobFilter(**names | {"state": state, "fingerprint": self.group} | more)
@@ -88,7 +88,7 @@ class AskedJobs(JobChoice, frozen=True, kw_only=True):
 
     since: Annotated[
         float | None,
-        Filter("only jobs with which something happened in this time, as 2h", "TIME", "Since"),
+        Filter("only jobs that were enqueued, began or ended in this time, as 2h", "TIME", "Since"),
     ] = None
 
     @property

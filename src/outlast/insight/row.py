@@ -42,7 +42,7 @@ class JobRow(JobFields[datetime, Any, str], frozen=True, kw_only=True):
         expires_at: when it is cancelled unless it has begun; ``reason`` is then ``expired``. None
             again once it has begun and gone back to the queue.
         reason: why it was cancelled, if not by a person or its task: ``expired``, or ``upstream``:
-            a job that it waited for has not ended as wanted.
+            a job that it waited for did not end as required.
         hard_deadline: when its timeout ends the running attempt.
         cancel_requested: whether it was asked to stop.
         progress: what the attempt last reported; ``checkpoint_at``: when the checkpoint was saved.

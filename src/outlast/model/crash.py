@@ -115,10 +115,10 @@ class MemoryEvidence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     """What was measured of memory around a death. Evidence, not proof: others share the cgroup.
 
     Attributes:
-        source: who says that memory ran out: ``cgroup`` (its count of kills rose) or ``max_rss``.
+        source: what says that memory ran out: ``cgroup`` (its count of kills rose) or ``max_rss``.
         rss_bytes: of the runner and its children, when last measured.
         limit_bytes: the limit that was hit, the cgroup's or the worker's ``max_rss``.
-        peak_bytes: of the whole cgroup, since it was made.
+        peak_bytes: of the whole cgroup, since it was created.
         oom_kills_before, oom_kills_after: the kernel's count of kills in that cgroup.
     """
 
@@ -132,14 +132,14 @@ class MemoryEvidence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
 
 
 class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The evidence of one bad end. All fields but ``kind`` may be unknown.
+    """The evidence of how one attempt failed or was lost. All fields but ``kind`` may be unknown.
 
     Attributes:
-        kind: what sort of death it was.
-        message: one line on it; ``exception``: the type of the exception that the task raised.
-        traceback: of that exception; ``stacks``: of all threads, where the attempt was.
+        kind: how it ended.
+        message: one line about it; ``exception``: the type of the exception that the task raised.
+        traceback: of that exception; ``stacks``: of all threads, which show where the attempt was.
         exit_code, signal: how the process ended.
-        rss_peak_bytes, cpu_seconds: what the process used in its life.
+        rss_peak_bytes, cpu_seconds: what the process used in its lifetime.
         memory: what was measured of memory, if it may have run out.
         output: the last lines that were printed, the newest last.
         progress: what the attempt had reported last.

@@ -45,13 +45,13 @@ _SECONDS = {
     for seconds, units in _UNITS.items()
     for unit in units.split()
     for plural in ("", "s")
-    if len(unit) > 1 or not plural  # ms are no minutes
+    if len(unit) > 1 or not plural  # "ms" does not mean minutes
 }
 _RATE = r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*([a-z]+)"
 
 
 class Per(StrEnum):
-    """The kind of value for each of which a limit counts apart."""
+    """The kind of value that a limit counts separately: each tenant, or each limit key."""
 
     TENANT = "tenant"
     LIMIT_KEY = "limit_key"
@@ -67,8 +67,8 @@ class LimitSpec(
         spacing: seconds between two starts at the rate's full pace; None: no rate.
         burst: how many starts (or how much cost) may come at once under the rate.
         per: the kind of value; each value has a count and a rate of its own; None: one for all.
-        ordered: the jobs of a task run one after the other, in the order of the line: the next one
-            starts when the last one has ended for good.
+        ordered: the jobs of a task run one at a time, in the order of the line: the next one
+            starts once the one before it has ended for good.
     """
 
     running: int | None = None

@@ -111,11 +111,11 @@ class Compression:
 class Encryption:
     """Encrypts payloads with AES-256-GCM: a step of ``App(payloads=[…])``, the last one.
 
-    Needs ``pip install 'outlast[crypto]'``. Workers, command line and pages see which key was used,
-    and how many bytes; runners and your own programs have the keys. An encrypted payload that was
-    changed in the store, or moved from arguments to a result, is refused; so is the value of an
-    event under another name, and that of a step of another job or name. Plain JSON put in its place
-    is read, unless ``required``.
+    Needs ``pip install 'outlast[crypto]'``. Only runners and your own programs have the keys;
+    workers, the command line and pages see which key was used, and how many bytes. An encrypted
+    payload that was changed in the store, or moved from arguments to a result, is refused; so is
+    the value of an event under another name, or of a step under another job or name. Plain JSON
+    put in its place is read, unless ``required``.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class StoredJob(JobFields[Time, Json, Stack], frozen=True, kw_only=True):
     @property
     def reason(self) -> str | None:
         """Why it was cancelled, if not by a person or by itself: ``expired``, or ``upstream``: a
-        job that it waited for did not end as wanted."""
+        job that it waited for did not end as required."""
         if self.state is not State.CANCELLED or self.cancel_requested:
             return None
         if self.started_at is not None:
