@@ -114,7 +114,6 @@ def tell():
 """
 
 
-@pytest.mark.xfail(strict=True)
 def test_a_bundle_has_the_application_of_its_worker(tmp_path: Path) -> None:
     """Of zipapp; shiv and PEX also unpack libraries, which their first code adds to the path."""
     made, archive, more = tmp_path / "made", tmp_path / "shop.pyz", tmp_path / "unpacked"

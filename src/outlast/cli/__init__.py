@@ -61,7 +61,7 @@ def main(
     process. ``app``: the MODULE:APP for commands that take one, so that ``argv`` names none.
     ``program``: what is typed before a command."""
     if argv is None:  # this process is ours
-        _share_archive()
+        _share_path()
         gc.disable()  # until the command runs: imports make many objects, and no garbage
     if os.getpid() == 1:
         _end_by_signals()
@@ -73,11 +73,12 @@ def main(
     return run(argv, app, program)
 
 
-def _share_archive() -> None:
-    """Let child processes import what is in the archive that Python runs (zipapp), if it is one."""
-    if os.path.isfile(sys.path[0]):
-        found = [os.path.abspath(sys.path[0]), os.environ.get("PYTHONPATH", "")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found))
+def _share_path() -> None:
+    """Let child processes import what this one can, if Python runs a bundle (zipapp, shiv, PEX)."""
+    spec = sys.modules["__main__"].__spec__
+    if spec is not None and spec.name == "__main__":
+        os.environ["OUTLAST_PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
 
 
 def _end_by_signals() -> None:

@@ -400,6 +400,8 @@ def _obey_signals() -> None:
 
 
 def _prepare(settings: RunnerSettings) -> None:
+    if (own := os.environ.pop("OUTLAST_PYTHONPATH", None)) is not None:  # as it was given to us
+        os.environ["PYTHONPATH"] = own
     for fd in (settings.stacks, settings.lock):
         if fd is not None:
             os.set_inheritable(fd, False)
