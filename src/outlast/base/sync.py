@@ -245,12 +245,12 @@ class _Background:
 
 
 def _start_loop() -> asyncio.AbstractEventLoop:
-    if find_gevent() is None and (greenlets := find_greenlets()) is not None:
-        raise UsageError(
-            f"{greenlets}, which cannot wait for an event loop: enqueue in a process with gevent"
-            " or with threads, as of gunicorn -k gthread"
-        )
     if find_gevent() is None:
+        if (greenlets := find_greenlets()) is not None:
+            raise UsageError(
+                f"{greenlets}, which cannot wait for an event loop: enqueue in a process with"
+                " gevent or with threads, as of gunicorn -k gthread"
+            )
         loop = asyncio.new_event_loop()
         start(threading.Thread(target=_run, args=(loop,), name="outlast-sync", daemon=True))
         return loop
