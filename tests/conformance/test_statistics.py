@@ -9,7 +9,7 @@ from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
 from outlast.payload.payloads import Payloads
 from outlast.store.protocol import Store
-from outlast.store.statistics import Statistics, Undecodable, Unencrypted
+from outlast.store.statistics import ScheduledJobs, Statistics, Undecodable, Unencrypted
 from outlast.store.values import Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
@@ -20,7 +20,7 @@ def lanes(statistics: Statistics) -> dict[tuple[str, str], int]:
 
 async def test_an_empty_store_has_empty_statistics(store: Store) -> None:
     found = await store.inspector.statistics()
-    values = [found.lanes, found.waiting, found.running, found.suspects, found.dead, found.ended]
+    values = [found.lanes, found.scheduled, found.running, found.suspects, found.dead, found.ended]
     assert values == [[]] * 6
     assert found.refused == 0
 
@@ -42,7 +42,7 @@ async def test_waiting_jobs_are_counted_by_queue_and_task(store: Store) -> None:
         ("b", "y"): 6,
         ("c", TASK): 1,
     }
-    assert [(one.queue, one.due, one.scheduled) for one in found.waiting] == [("c", 0, 1)]
+    assert found.scheduled == [ScheduledJobs("c", 1)]
 
 
 async def test_the_oldest_of_a_lane_may_be_the_least_urgent(store: Store) -> None:
@@ -52,11 +52,10 @@ async def test_the_oldest_of_a_lane_may_be_the_least_urgent(store: Store) -> Non
     await hands.exchange(limit=1, queues=["default"], tasks=["none of these"])  # into the line
     await enqueued(store, job(queue="unserved", run_at=500.0))
     found = await store.inspector.statistics()
-    (lane,) = (one for one in found.lanes if one.queue == "default")
-    assert (lane.number, lane.oldest) == (2, 1_000.0)
-    by_queue = {one.queue: one for one in found.waiting}
-    oldest = [one.oldest for one in found.lanes if one.queue == "unserved"]
-    assert oldest == [500.0] or by_queue["unserved"].oldest == 500.0
+    assert [(one.queue, one.number, one.oldest) for one in found.lanes] == [
+        ("default", 2, 1_000.0),
+        ("unserved", 1, 500.0),
+    ]
 
 
 async def test_running_and_ended_jobs_are_counted(store: Store, hands: Hands) -> None:
@@ -68,7 +67,7 @@ async def test_running_and_ended_jobs_are_counted(store: Store, hands: Hands) ->
     found = await store.inspector.statistics()
     assert [(one.queue, one.number) for one in found.running] == [("a", 1)]
     assert [(one.queue, one.number) for one in found.dead] == [("a", 1)]
-    assert [(one.queue, one.scheduled) for one in found.waiting] == [("a", 1)]
+    assert found.scheduled == [ScheduledJobs("a", 1)]
     assert lanes(found) == {("a", TASK): 1}
     assert {(one.queue, one.state, one.number, one.minute, one.hour) for one in found.ended} == {
         ("a", "completed", 1, 1, 1),
@@ -84,7 +83,7 @@ async def test_counting_stops_at_the_bound(store: Store, hands: Hands) -> None:
     await hands.hand_in(*map(ended, claimed[:3]))
     found = await store.inspector.statistics(2)
     assert found.most == 2
-    assert [(one.scheduled, one.scheduled_at_least) for one in found.waiting] == [(1, True)]
+    assert found.scheduled == [ScheduledJobs("default", 1, at_least=True)]
     assert [one.number for one in found.running] == [2]
     assert [one.number for one in found.ended] == [2]
 
@@ -110,10 +109,10 @@ async def test_queues_that_wait_share_the_rows_that_are_counted(store: Store) ->
     jobs = [job(queue=f"q{n}", delay=600.0) for n in range(4) for _ in range(60 if n == 1 else 1)]
     await enqueued(store, *jobs)
     found = await store.inspector.statistics(80)
-    counted = {one.queue: (one.scheduled, one.scheduled_at_least) for one in found.waiting}
+    counted = {one.queue: (one.number, one.at_least) for one in found.scheduled}
     assert counted == {"q0": (1, False), "q1": (38, True), "q2": (1, False), "q3": (1, False)}
     found = await store.inspector.statistics(80, lanes=2)
-    assert sorted(one.queue for one in found.waiting) == ["q0", "q1"]
+    assert sorted(one.queue for one in found.scheduled) == ["q0", "q1"]
     assert found.more_lanes
 
 

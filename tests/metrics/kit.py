@@ -18,7 +18,7 @@ NOW = 1_000.0
 
 def statistics(**fields: Any) -> Statistics:
     """Numbers of a store; none, unless given."""
-    names = ("lanes", "waiting", "running", "suspects", "blocked", "dead", "ended")
+    names = ("lanes", "scheduled", "running", "suspects", "blocked", "dead", "ended")
     values: dict[str, Any] = {name: [] for name in names}
     return Statistics(**{"now": NOW, **values, **fields})
 
@@ -48,7 +48,7 @@ def full_look() -> Look:
     return Look(
         statistics=statistics(
             lanes=[DueJobs(queue="q", task="t", number=3, oldest=NOW - 30.0)],
-            waiting=[ScheduledJobs(queue="q", due=0, scheduled=2)],
+            scheduled=[ScheduledJobs("q", 2)],
             running=[QueueCount("q", 1)],
             suspects=[QueueCount("q", 4)],
             blocked=[QueueCount("q", 6)],

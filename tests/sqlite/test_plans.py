@@ -308,7 +308,7 @@ async def test_what_many_lanes_take_together_is_bounded(cursor: sqlite3.Cursor) 
     cursor.connection.set_progress_handler(None, 0)
     many = [one for one in found.lanes if one.task.startswith("many")]
     assert [(one.number, one.at_least) for one in many] == [(1_000 // 31 - PROBE, True)] * 30
-    assert {one.scheduled_at_least for one in found.waiting} == {True}
+    assert {one.at_least for one in found.scheduled} == {True}
     assert of_numbers < 100_000, "2 x 1,000 rows of lanes, and as many of queues"
     assert place[0] == 1_000
     assert count[0] < 100_000, "1,000 rows for each number"

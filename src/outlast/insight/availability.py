@@ -7,7 +7,7 @@ job is made here. Only ``with_proof`` reads anything: lock files, as a reaper do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -16,6 +16,7 @@ from outlast.model.lease import DeathCause
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.lockfile import Probe, probe
 from outlast.store.rows import Served, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.statistics import DueJobs
 
 ASLEEP = "asleep"  # the cause of a row whose worker is to be back (``--idle-after``)
 
@@ -77,10 +78,10 @@ def list_alive(workers: Iterable[WorkerRow], now: float) -> list[WorkerRow]:
     return [one for one in workers if holds(one) and not dead(one) and not silent(one, now)]
 
 
-def served_by(workers: Iterable[WorkerRow]) -> Served:
-    """Return the work that the active ones of these workers take, as ``Inspector.served`` does."""
-    active = (one for one in workers if one.status is WorkerStatus.ACTIVE)
-    return Served((one.queues, one.tasks) for one in active)
+def served_by(workers: Iterable[WorkerRow], now: float) -> Served:
+    """Return the work that these workers take, by the rules of ``hindrance``."""
+    taking = (one for one in list_alive(workers, now) if takes_jobs(one))
+    return Served((one.queues, set(one.tasks) - set(one.lacks)) for one in taking)
 
 
 def knows(one: WorkerRow, task: str) -> bool:
@@ -103,6 +104,11 @@ def takes_nothing(one: WorkerRow) -> bool:
     return duty_of(one) == "exchange"
 
 
+def takes_jobs(one: WorkerRow) -> bool:
+    """Whether a live worker takes jobs."""
+    return not drains(one) and not takes_nothing(one)
+
+
 def duty_of(one: WorkerRow) -> str | None:
     """Return the duty at which the worker fails, if any."""
     return None if one.failing is None else one.failing.partition(": ")[0]
@@ -113,7 +119,7 @@ def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
     of ``outlast why``; None if one does."""
     left = list(live)
     for one in left:  # the usual case: the first one takes them
-        if serves(one, queue) and not drains(one) and not takes_nothing(one) and knows(one, task):
+        if serves(one, queue) and takes_jobs(one) and knows(one, task):
             return None
     if not left:
         return "no_workers"
@@ -124,6 +130,17 @@ def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
     if not serving:
         return "queue_not_served"
     return "draining" if all(map(drains, serving)) else "failing"
+
+
+def list_untaken(
+    lanes: Iterable[DueJobs], live: Sequence[WorkerRow], pauses: Pauses
+) -> Iterator[tuple[DueJobs, str]]:
+    """Yield the lanes that no live worker takes, though nothing pauses them, and why."""
+    for lane in lanes:
+        if pauses.find(lane.queue, lane.task, None) is None:
+            why = hindrance(live, lane.queue, lane.task)
+            if why is not None:
+                yield lane, why
 
 
 def with_proof(rows: Iterable[WorkerRow]) -> list[WorkerRow]:

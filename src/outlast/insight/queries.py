@@ -124,7 +124,7 @@ async def read_details(
         row=row,
         attempts=await inspector.attempts(job_id) if row.attempt_count else [],
         refusals=refusals,
-        served=served_by(workers),
+        served=served_by(workers, now),
         workers=workers,
         place=await inspector.place(job_id) or Place(),
         held=await inspector.held() if held else [],
@@ -161,7 +161,7 @@ async def list_jobs(
     """Return the newest jobs of this filter, of this phase (one of ``PHASES``) if given, and with
     these texts. A search for texts is one read of at most SEARCHED_MAX rows and SEARCHED_BYTES."""
     workers = await read_workers(store)
-    served = served_by(workers)
+    served = served_by(workers, now)
     pauses = Pauses(await store.inspector.pauses())
     wanted = phase if phase in PHASES else None
 

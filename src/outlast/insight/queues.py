@@ -4,7 +4,7 @@ be done."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ from outlast.model.pause import Pause, Pauses
 from outlast.store.minutes import BOUNDS
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
-from outlast.store.statistics import COUNT_MAX, EndedJobs, Statistics
+from outlast.store.statistics import COUNT_MAX, Statistics
 
 T = TypeVar("T")
 HOUR, MINUTE = 3_600.0, 60.0
@@ -56,8 +56,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
         counts: by the words of ``outlast stats``; ``at_least``: the counts that stopped at their
             bound.
         oldest: for how many seconds the oldest due job has been due; None: nothing is due.
-        per_minute: completed jobs, measured over the last minute or, if none completed in it, over
-            the last hour.
+        per_minute: completed jobs, as workers count them, on average over the last five whole
+            minutes or, if none completed in them, over the last hour.
         to_empty: seconds until all due jobs are done at that rate; None: unknown.
         pause: the pause of this queue, or of everything.
         lanes: the lanes with due jobs. ``workers``: the workers that take jobs of this queue.
@@ -79,20 +79,17 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
         return [one for one in self.lanes if one.hindrance is not None and one.pause is None]
 
 
-def list_queues(seen: Overview, lately: Collection[str] = ()) -> list[QueueView]:
+def list_queues(seen: Overview, lately: Mapping[str, Series]) -> list[QueueView]:
     """Return, by name, the queues that have jobs, a pause, or a worker that names them, and the
-    queues that were busy ``lately``."""
+    queues that were busy in the last hour, of which ``lately`` has the minutes."""
     statistics, workers, pauses = seen.statistics, seen.workers, Pauses(seen.pauses)
     counted = {one["queue"]: one for one in seen.stats["queues"]}
     live = list_alive(workers, statistics.now)
     named = {queue for one in live for queue in one.queues}
     paused = {one.name for one in pauses.listed if one.kind == "queue"}
     lanes = group(list_lanes(statistics, live, pauses), lambda one: one.queue)
-    done = group(statistics.ended, lambda one: one.queue)
     return [
-        _queue(
-            name, counted.get(name), _rate(done.get(name, ())), lanes.get(name, []), live, pauses
-        )
+        _queue(name, counted.get(name), _rate(lately.get(name)), lanes.get(name, []), live, pauses)
         for name in sorted({*counted, *named, *paused, *lately})
     ]
 
@@ -154,11 +151,10 @@ def _queue(
     )
 
 
-def _rate(ended: Iterable[EndedJobs]) -> float:
-    """Return completed jobs per minute, among a queue's jobs that ended last."""
-    done = [one for one in ended if one.state == "completed"]
-    minute, hour = sum(one.minute for one in done), sum(one.hour for one in done)
-    return float(minute) if minute else hour / 60.0
+def _rate(lately: Series | None) -> float:
+    """Return completed jobs per minute. The last minute is not over."""
+    done = [] if lately is None else lately.completed
+    return sum(done[-6:-1]) / 5 or sum(done) / 60
 
 
 SCALE = {"queue": str, "wanted": int, "at_least": bool}

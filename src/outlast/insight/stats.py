@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from outlast.insight.availability import health, hindrance, list_alive
+from outlast.insight.availability import health, list_alive, list_untaken
 from outlast.insight.queries import read_workers
 from outlast.insight.resource import SCHEMA, Document, Resource, document_type
 from outlast.model.pause import Pause, Pauses
@@ -75,7 +75,7 @@ def stats_document(
         "schema": SCHEMA,
         "queues": _queues(statistics, Pauses(pauses)),
         "more_lanes": statistics.more_lanes,
-        "unservable": _unservable(statistics, workers),
+        "unservable": _unservable(statistics, workers, Pauses(pauses)),
         "limits": [_limit(row) for row in statistics.limits if row.waiting],
         "pauses": [SHORT_PAUSE.document(each) for each in pauses],
         "workers": {
@@ -120,8 +120,10 @@ def _completed(statistics: Statistics) -> Document:
     spans = ("minute", "hour")
     done = [one for one in statistics.ended if one.state == "completed"]
     numbers: Document = {span: sum(getattr(one, span) for one in done) for span in spans}
+    kept = sum(one.kept for one in statistics.ended)  # if these are cut, later ones may be missing
     whole = {span: sum(getattr(one, span) for one in statistics.ended) for span in spans}
-    return numbers | {"at_least": [span for span in spans if whole[span] >= statistics.most]}
+    full = [span for span in spans if max(kept, whole[span]) >= statistics.most]
+    return numbers | {"at_least": full}
 
 
 def _limit(row: LimitRow) -> Document:
@@ -145,13 +147,9 @@ def _queues(statistics: Statistics, pauses: Pauses) -> list[Document]:
             add(lane.queue, "paused", lane.number, at_least=lane.at_least)
             continue
         add(lane.queue, "due", lane.number, at_least=lane.at_least)
-        if lane.number:  # otherwise all of them are suspects
-            oldest[lane.queue] = min(lane.oldest, oldest.get(lane.queue, lane.oldest))
-    for wait in statistics.waiting:
-        add(wait.queue, "due", wait.due, at_least=wait.due_at_least)
-        add(wait.queue, "scheduled", wait.scheduled, at_least=wait.scheduled_at_least)
-        if wait.oldest is not None:
-            oldest[wait.queue] = min(wait.oldest, oldest.get(wait.queue, wait.oldest))
+        oldest[lane.queue] = min(lane.oldest, oldest.get(lane.queue, lane.oldest))
+    for wait in statistics.scheduled:
+        add(wait.queue, "scheduled", wait.number, at_least=wait.at_least)
     for name in ("running", "suspects", "blocked", "dead"):
         for one in getattr(statistics, name):
             add(one.queue, name, one.number)
@@ -185,10 +183,11 @@ def _scanned(statistics: Statistics) -> set[str]:
     return full | ({"completed", "cancelled"} if is_full(statistics.ended) else set())
 
 
-def _unservable(statistics: Statistics, workers: Sequence[WorkerRow]) -> list[Document]:
+def _unservable(
+    statistics: Statistics, workers: Sequence[WorkerRow], pauses: Pauses
+) -> list[Document]:
     """Return the lanes that no live worker takes jobs from, and why (a position of ``why``)."""
     live = list_alive(workers, statistics.now)
-    judged = [(lane, hindrance(live, lane.queue, lane.task)) for lane in statistics.lanes]
     return [
         {
             "queue": lane.queue,
@@ -197,8 +196,7 @@ def _unservable(statistics: Statistics, workers: Sequence[WorkerRow]) -> list[Do
             "at_least": lane.at_least or lane.number >= statistics.most,
             "reason": reason,
         }
-        for lane, reason in judged
-        if reason is not None
+        for lane, reason in list_untaken(statistics.lanes, live, pauses)
     ]
 
 

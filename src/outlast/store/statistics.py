@@ -5,6 +5,7 @@ A number that has reached its bound means "or more".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -33,7 +34,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 class DueJobs(msgspec.Struct, frozen=True, kw_only=True):
     """The due jobs of one task in one queue: how many, and since when the oldest has been due.
-    ``at_least``: there may be more."""
+    ``at_least``: there may be more, and older ones."""
 
     queue: str
     task: str
@@ -42,20 +43,12 @@ class DueJobs(msgspec.Struct, frozen=True, kw_only=True):
     at_least: bool = False
 
 
-class ScheduledJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one queue outside the line: due ones, the first since ``oldest``, and scheduled
-    ones. ``due_at_least``, ``scheduled_at_least``: there may be more."""
+class ScheduledJobs(msgspec.Struct, frozen=True):
+    """The jobs of one queue that wait for their time. ``at_least``: there may be more."""
 
     queue: str
-    due: int
-    scheduled: int
-    oldest: float | None = None
-    due_at_least: bool = False
-    scheduled_at_least: bool = False
-
-    def is_at_least(self) -> bool:
-        """Whether there may be more of either kind."""
-        return self.due_at_least or self.scheduled_at_least
+    number: int
+    at_least: bool = False
 
 
 class QueueCount(msgspec.Struct, frozen=True):
@@ -66,14 +59,15 @@ class QueueCount(msgspec.Struct, frozen=True):
 
 
 class EndedJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """The completed or cancelled jobs of one queue among the jobs that ended last, and how many of
-    them ended within the last minute and hour."""
+    """The completed or cancelled jobs of one queue among the jobs that ended last, how many of them
+    ended within the last minute and hour, and how many have their own retention (``kept``)."""
 
     queue: str
     state: str
     number: int
     minute: int
     hour: int
+    kept: int = 0
 
 
 class Undecodable(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,8 +95,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         now: the store's now, in seconds since 1970.
-        lanes: the line, by queue and task. waiting: jobs outside it, by queue. All lanes share
-            ``most`` rows, and so do all queues that wait: see ``Shares``.
+        lanes: due jobs, by queue and task. scheduled: jobs that wait for their time, by queue. All
+            lanes of the line share ``most`` rows, and so do all queues outside it: see ``Shares``.
         running, suspects, blocked, dead: by queue; suspects wait to run alone.
         ended: of the ``most`` jobs that ended last (dead ones apart), by queue and state.
         undecodable: jobs that wait for a release that can decode them, by queue and task.
@@ -114,7 +108,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
     now: float
     lanes: list[DueJobs]
-    waiting: list[ScheduledJobs]
+    scheduled: list[ScheduledJobs]
     running: list[QueueCount]
     suspects: list[QueueCount]
     blocked: list[QueueCount]
@@ -143,51 +137,74 @@ async def count(rows: Rows, most: int, lanes: int) -> Statistics:
     for name, kind in _FIGURES.items():
         found[name] = [kind(**row) for row in await rows("statistics", name, most=most)]
     lined, more_lanes = await _count_lanes(rows, most, lanes)
-    waiting = await _count_waiting(rows, most, lanes)
+    overdue, scheduled = await _count_waiting(rows, most, lanes)
     (refused,) = await rows("statistics", "refused")
     return Statistics(
         now=refused["now"],
-        lanes=lined,
-        waiting=waiting,
+        lanes=_add_up([*lined, *overdue]),
+        scheduled=scheduled,
         refused=refused["number"],
         limits=await count_limits(rows, most),
         most=most,
-        more_lanes=more_lanes or len(waiting) >= lanes,
+        more_lanes=more_lanes or len(scheduled) >= lanes,
         **found,
     )
+
+
+def _add_up(parts: Iterable[DueJobs]) -> list[DueJobs]:
+    """Return one entry for each queue and task."""
+    found: dict[tuple[str, str], DueJobs] = {}
+    for one in parts:
+        other = found.get((one.queue, one.task))
+        found[one.queue, one.task] = (
+            one
+            if other is None
+            else msgspec.structs.replace(
+                one,
+                number=one.number + other.number,
+                oldest=min(one.oldest, other.oldest),
+                at_least=one.at_least or other.at_least,
+            )
+        )
+    return [found[key] for key in sorted(found)]
 
 
 async def _count_lanes(rows: Rows, most: int, lanes: int) -> tuple[list[DueJobs], bool]:
     """Return the lanes of the line, and whether there are more."""
     heads = await rows("statistics", "lanes", lanes=lanes)
-    oldest = {(row["queue"], row["task"]): row["oldest"] for row in heads}
+    first = {(row["queue"], row["task"]): row["oldest"] for row in heads}
     found: dict[tuple[str, str], DueJobs] = {}
-    shares = Shares(most, oldest)
+    shares = Shares(most, first)
     while shares.keys:
         queues, tasks = (list(names) for names in zip(*shares.keys, strict=True))
         values = {"queues": queues, "tasks": tasks, "most": shares.rows}
         for row in await rows("statistics", "count_lanes", **values):
-            key = row["queue"], row["task"]
-            is_full = row["number"] >= shares.rows
-            found[key] = DueJobs(oldest=oldest[key], at_least=is_full, **row)
+            key, is_full = (row["queue"], row["task"]), row["number"] >= shares.rows
+            if is_full:
+                row["oldest"] = min(row["oldest"], first[key])
+            if row["number"]:  # otherwise all of them are suspects
+                found[key] = DueJobs(**row, at_least=is_full)
         shares.go_on([key for key, each in found.items() if each.at_least])
-    return [found[key] for key in sorted(found)], bool(heads) and heads[0]["heads"] >= lanes
+    return list(found.values()), bool(heads) and heads[0]["heads"] >= lanes
 
 
-async def _count_waiting(rows: Rows, most: int, lanes: int) -> list[ScheduledJobs]:
-    """Return the queues that have jobs outside the line."""
-    heads = await rows("statistics", "waiting", lanes=lanes)
-    oldest = {row["queue"]: row["oldest"] for row in heads}
-    found: dict[str, ScheduledJobs] = {}
-    shares = Shares(most // 2, oldest)
+async def _count_waiting(
+    rows: Rows, most: int, lanes: int
+) -> tuple[list[DueJobs], list[ScheduledJobs]]:
+    """Return the jobs outside the line: due ones, by queue and task, and for each queue the
+    others."""
+    overdue: dict[tuple[str, str], DueJobs] = {}
+    scheduled: dict[str, ScheduledJobs] = {}
+    queues = await rows("statistics", "waiting", lanes=lanes)
+    shares = Shares(most // 2, [row["queue"] for row in queues])
     while shares.keys:
         values = {"queues": shares.keys, "most": shares.rows}
-        for row in await rows("statistics", "count_waiting", **values):
-            found[row["queue"]] = ScheduledJobs(
-                oldest=oldest[row["queue"]],
-                due_at_least=row["due"] >= shares.rows,
-                scheduled_at_least=row["scheduled"] >= shares.rows,
-                **row,
-            )
-        shares.go_on([queue for queue, each in found.items() if each.is_at_least()])
-    return list(found.values())
+        for row in await rows("statistics", "count_overdue", **values):
+            is_full = row.pop("looked_at") >= shares.rows
+            overdue[row["queue"], row["task"]] = DueJobs(**row, at_least=is_full)
+        for row in await rows("statistics", "count_scheduled", **values):
+            scheduled[row["queue"]] = ScheduledJobs(**row, at_least=row["number"] >= shares.rows)
+        full = {one.queue for one in overdue.values() if one.at_least}
+        full |= {one.queue for one in scheduled.values() if one.at_least}
+        shares.go_on(list(full))
+    return list(overdue.values()), list(scheduled.values())

@@ -77,7 +77,7 @@ FILE = SqliteFacts(
 STATISTICS = Statistics(
     now=NOW,
     lanes=[DueJobs(queue="q", task="render", number=2, oldest=NOW)],
-    waiting=[],
+    scheduled=[],
     running=[QueueCount("q", 1)],
     suspects=[],
     blocked=[],

@@ -21,7 +21,7 @@ from outlast.store.statistics import (
 from tests.unit.insight.rows_kit import NOW, worker
 
 EMPTY = Statistics(
-    now=NOW, lanes=[], waiting=[], running=[], suspects=[], blocked=[], dead=[], ended=[]
+    now=NOW, lanes=[], scheduled=[], running=[], suspects=[], blocked=[], dead=[], ended=[]
 )
 
 
@@ -58,11 +58,8 @@ def test_an_empty_store_is_a_document_too() -> None:
 
 def test_a_queue_is_the_sum_of_its_lanes_and_of_what_waits() -> None:
     found = statistics(
-        lanes=[lane(number=3), lane(task="mail", number=2, age=9.0), lane("b")],
-        waiting=[
-            ScheduledJobs(queue="a", due=1, scheduled=4, oldest=NOW - 60),
-            ScheduledJobs(queue="c", due=0, scheduled=1),
-        ],
+        lanes=[lane(number=4, age=60.0), lane(task="mail", number=2, age=9.0), lane("b")],
+        scheduled=[ScheduledJobs("a", 4), ScheduledJobs("c", 1)],
         running=[QueueCount("a", 7)],
         suspects=[QueueCount("a", 2)],
         blocked=[QueueCount("a", 8)],

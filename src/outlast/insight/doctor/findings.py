@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from outlast.base.text import count_of, line, shell_word, since, span
 from outlast.errors import UsageError
-from outlast.insight.availability import dead, health, hindrance, sleeps
+from outlast.insight.availability import dead, health, list_untaken, sleeps
 from outlast.insight.doctor.facts import Application, Facts, Locks, MessengerUrl
 from outlast.insight.limits import counted
 from outlast.insight.pauses import command_to_resume, describe
@@ -24,6 +24,7 @@ from outlast.insight.sentences import (
     list_some,
     quote,
 )
+from outlast.model.pause import Pauses
 from outlast.payload.payloads import is_encrypted
 from outlast.store.finding import HINT, OK, PROBLEM, WARNING, Check, Each, Finding, Table, judge
 from outlast.store.limits import LimitRow
@@ -162,7 +163,7 @@ class Untaken(NamedTuple):
     """Due jobs that no live worker takes, and why: as a position of ``outlast why``."""
 
     jobs: DueJobs
-    why: str | None
+    why: str
 
     def __str__(self) -> str:
         return (
@@ -172,8 +173,9 @@ class Untaken(NamedTuple):
 
 
 def _untaken(facts: Facts) -> list[Untaken]:
-    lanes = facts.lanes if facts.live else []
-    return [Untaken(each, hindrance(facts.live, each.queue, each.task)) for each in lanes]
+    live = facts.live
+    lanes = facts.lanes if live else []
+    return [Untaken(*each) for each in list_untaken(lanes, live, Pauses(facts.pauses))]
 
 
 START = "Start one: `outlast worker MODULE:APP`."
@@ -225,7 +227,7 @@ WORKERS: Table[Facts] = (
     Check(OK, "workers", _asleep,
         lambda f: f"No worker is awake: {_asleep(f)} will check for jobs soon."),
     Check(PROBLEM, "workers",
-        lambda f: f.is_read and f.statistics and (f.lanes or f.statistics.running),
+        lambda f: f.is_read and (it := f.statistics) and (f.lanes or it.suspects or it.running),
         "No worker is alive, and jobs wait for one.", START),
     Check(WARNING, "workers", lambda f: f.is_read, "No worker is alive.", START),
     Each(lambda f: _group(f, f.workers, dead),

@@ -25,8 +25,7 @@ FROM (SELECT queue FROM outlast_jobs /*! INDEXED BY outlast_jobs_suspect */ WHER
       ORDER BY task, queue, stream, (-priority), position LIMIT :most) c
 GROUP BY queue
 -- name: waiting
--- The queues that have jobs outside the line, with the time of the oldest due job that was not put into it yet: from
--- one queue to the next by index, two probes each, :lanes queues at most.
+-- The queues that have jobs outside the line: from one queue to the next by index, one probe each, :lanes at most.
 WITH RECURSIVE q (queue) AS (
     SELECT (SELECT j.queue FROM outlast_jobs j /*! INDEXED BY outlast_jobs_due */
             WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0 ORDER BY j.queue LIMIT 1)
@@ -35,11 +34,7 @@ WITH RECURSIVE q (queue) AS (
             WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0 AND j.queue > q.queue
             ORDER BY j.queue LIMIT 1)
     FROM q WHERE q.queue IS NOT NULL)
-SELECT q.queue,
-       (SELECT j.run_at FROM outlast_jobs j /*! INDEXED BY outlast_jobs_due */
-        WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0 AND j.queue = q.queue AND j.run_at <= {now}
-        ORDER BY j.queue, j.run_at LIMIT 1) AS oldest
-FROM q WHERE q.queue IS NOT NULL LIMIT :lanes
+SELECT q.queue FROM q WHERE q.queue IS NOT NULL LIMIT :lanes
 -- name: refused
 -- Count the refused writes of the last day, among the few that are kept, and return the store's now.
 SELECT count(*) FILTER (WHERE at > {now} - 86400) AS number, {now} AS now FROM outlast_refusals

@@ -29,49 +29,58 @@ SELECT queue, task, min(run_at) AS oldest, (SELECT count(*) FROM seen) AS heads
 FROM seen GROUP BY queue, task
 
 -- name: count_lanes
--- Count up to :most jobs, in streams as well, for each pair of queue and task (at the same index of two lists).
-SELECT l.queue, l.task,
-       (SELECT count(*) FROM (
-            SELECT FROM (
-                (SELECT FROM outlast_jobs o
-                 WHERE o.queue = l.queue COLLATE "C" AND o.task = l.task COLLATE "C" AND o.position IS NOT NULL
-                   AND o.stream IS NULL AND o.solo <= 0
-                 ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most)
-                UNION ALL
-                (SELECT FROM outlast_jobs o
-                 WHERE o.queue = l.queue COLLATE "C" AND o.task = l.task COLLATE "C" AND o.position IS NOT NULL
-                   AND o.stream IS NOT NULL AND o.solo <= 0
-                 ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :most)) b
-            LIMIT :most) c) AS number
+-- Count up to :most jobs, in streams as well, for each pair of queue and task (at the same index of two lists), with the
+-- oldest due time among them.
+SELECT l.queue, l.task, c.number, c.oldest
 FROM unnest(:queues::text[], :tasks::text[]) AS l (queue, task)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS number, min(b.run_at) AS oldest FROM (
+        SELECT b.run_at FROM (
+            (SELECT o.run_at FROM outlast_jobs o
+             WHERE o.queue = l.queue COLLATE "C" AND o.task = l.task COLLATE "C" AND o.position IS NOT NULL
+               AND o.stream IS NULL AND o.solo <= 0
+             ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most)
+            UNION ALL
+            (SELECT o.run_at FROM outlast_jobs o
+             WHERE o.queue = l.queue COLLATE "C" AND o.task = l.task COLLATE "C" AND o.position IS NOT NULL
+               AND o.stream IS NOT NULL AND o.solo <= 0
+             ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :most)) b
+        LIMIT :most) b) c
 
--- name: count_waiting
--- For each of these queues, count up to :most due jobs that are not in the line yet, and as many that wait for their
--- time.
+-- name: count_scheduled
+-- For each of these queues, count up to :most jobs that wait for their time.
 SELECT w.queue,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
             WHERE o.queue = w.queue COLLATE "C" AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-              AND o.run_at <= date_part('epoch', statement_timestamp())
-            ORDER BY o.queue, o.run_at LIMIT :most) c) AS due,
-       (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o
-            WHERE o.queue = w.queue COLLATE "C" AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
               AND o.run_at > date_part('epoch', statement_timestamp())
-            ORDER BY o.queue, o.run_at LIMIT :most) c) AS scheduled
+            ORDER BY o.queue, o.run_at LIMIT :most) c) AS number
 FROM unnest(:queues::text[]) AS w (queue)
+
+-- name: count_overdue
+-- Count, by task, the first :most due jobs of each of these queues that are not in the line yet. looked_at: how many
+-- there are of the queue.
+SELECT w.queue, c.task, count(*) AS number, min(c.run_at) AS oldest,
+       (sum(count(*)) OVER (PARTITION BY w.queue))::integer AS looked_at
+FROM unnest(:queues::text[]) AS w (queue)
+CROSS JOIN LATERAL (
+    SELECT o.task, o.run_at FROM outlast_jobs o
+    WHERE o.queue = w.queue COLLATE "C" AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
+      AND o.run_at <= date_part('epoch', statement_timestamp())
+    ORDER BY o.queue, o.run_at LIMIT :most) c
+GROUP BY w.queue, c.task
 
 -- name: ended
 -- Read the :most jobs that were completed or cancelled last, by the index on their end; among jobs with their own
 -- retention (keep), the :most that are kept longest.
 SELECT queue, state, count(*) AS number,
        count(*) FILTER (WHERE ended_at > date_part('epoch', statement_timestamp()) - 60) AS minute,
-       count(*) FILTER (WHERE ended_at > date_part('epoch', statement_timestamp()) - 3600) AS hour
-FROM ((SELECT queue, state, ended_at FROM outlast_jobs
+       count(*) FILTER (WHERE ended_at > date_part('epoch', statement_timestamp()) - 3600) AS hour, count(keep) AS kept
+FROM ((SELECT queue, state, ended_at, keep FROM outlast_jobs
        WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NULL
        ORDER BY ended_at + keep DESC, ended_at DESC LIMIT :most)
       UNION ALL
-      (SELECT queue, state, ended_at FROM outlast_jobs
+      (SELECT queue, state, ended_at, keep FROM outlast_jobs
        WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NOT NULL
        ORDER BY ended_at + keep DESC LIMIT :most)) c
 GROUP BY queue, state

@@ -38,40 +38,46 @@ seen (id) AS (SELECT id FROM head WHERE id IS NOT NULL UNION ALL SELECT id FROM 
 SELECT j.queue, j.task, min(j.run_at) AS oldest, (SELECT count(*) FROM seen) AS heads
 FROM seen JOIN outlast_jobs AS j ON j.id = seen.id GROUP BY j.queue, j.task
 -- name: count_lanes
-SELECT q.value AS queue, t.value AS task,
-       (SELECT count(*) FROM (
-            SELECT * FROM (
-                SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-                WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL AND o.stream IS NULL AND o.solo <= 0
-                LIMIT :most)
-            UNION ALL
-            SELECT * FROM (
-                SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
-                WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL AND o.stream IS NOT NULL
-                  AND o.solo <= 0
-                LIMIT :most)
-            LIMIT :most)) AS number
+SELECT q.value AS queue, t.value AS task, count(o.id) AS number, min(o.run_at) AS oldest
 FROM json_each(:queues) AS q JOIN json_each(:tasks) AS t ON t.key = q.key
--- name: count_waiting
+LEFT JOIN outlast_jobs AS o ON o.id IN (
+    SELECT * FROM (
+        SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
+        WHERE queue = q.value AND task = t.value AND position IS NOT NULL AND stream IS NULL AND solo <= 0
+        LIMIT :most)
+    UNION ALL
+    SELECT * FROM (
+        SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_stream
+        WHERE queue = q.value AND task = t.value AND position IS NOT NULL AND stream IS NOT NULL AND solo <= 0
+        LIMIT :most)
+    LIMIT :most)
+GROUP BY q.key
+-- name: count_scheduled
 SELECT w.value AS queue,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
             WHERE o.queue = w.value AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-              AND o.run_at <= :now LIMIT :most)) AS due,
-       (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
-            WHERE o.queue = w.value AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-              AND o.run_at > :now LIMIT :most)) AS scheduled
+              AND o.run_at > :now LIMIT :most)) AS number
 FROM json_each(:queues) AS w
+-- name: count_overdue
+SELECT w.value AS queue, o.task, count(*) AS number, min(o.run_at) AS oldest,
+       sum(count(*)) OVER (PARTITION BY w.value) AS looked_at
+FROM json_each(:queues) AS w CROSS JOIN outlast_jobs AS o
+WHERE o.id IN (
+    SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_due
+    WHERE queue = w.value AND state = 'queued' AND position IS NULL AND solo = 0 AND run_at <= :now
+    ORDER BY run_at LIMIT :most)
+GROUP BY w.value, o.task
 -- name: ended
-SELECT queue, state, count(*) AS number, sum(ended_at > :now - 60) AS minute, sum(ended_at > :now - 3600) AS hour FROM (
+SELECT queue, state, count(*) AS number, sum(ended_at > :now - 60) AS minute, sum(ended_at > :now - 3600) AS hour,
+       count(keep) AS kept FROM (
     SELECT * FROM (
-        SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
+        SELECT queue, state, ended_at, keep FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
         WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NULL
         ORDER BY ended_at DESC LIMIT :most)
     UNION ALL
     SELECT * FROM (
-        SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
+        SELECT queue, state, ended_at, keep FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
         WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NOT NULL
         ORDER BY ended_at + keep DESC LIMIT :most))
 GROUP BY queue, state
