@@ -1,7 +1,7 @@
 """Let greenlets, into which gevent turns a web server's threads, call the background event loop.
 
 If one greenlet ran that loop, all others of its thread would seem to be inside it: asyncio and
-Django would refuse to work in them. So it has a real thread, and greenlets wait by gevent's means.
+Django would refuse to work in them. So it has a real thread, and greenlets wait through gevent.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ def start(thread: threading.Thread) -> None:
         monkey.get_original("_thread", "start_new_thread")(thread.run, ())
 
 
-class Signal:
-    """What a greenlet waits for, and another thread gives, once. gevent's locks would not do: a
-    hub that has nothing else to wait for would end the wait."""
+class GreenletEvent:
+    """An event that one greenlet waits for, once, and any thread sets. gevent's locks would not do:
+    a hub that has nothing else to wait for would end the wait."""
 
     def __init__(self) -> None:
         from gevent import event, get_hub  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
-        self._given = event.Event()
+        self._event = event.Event()
         self._watcher = get_hub().loop.async_()
-        self._watcher.start(self._given.set)
+        self._watcher.start(self._event.set)
 
     def wait(self) -> None:
-        """Wait for it, once, in the greenlet that has made this."""
+        """Wait until it is set, in the greenlet that has made it."""
         try:
-            self._given.wait()
+            self._event.wait()
         finally:
-            self._watcher.stop()  # not closed: an interrupted call is still to give it
+            self._watcher.stop()  # not closed: an interrupted call still sets it later
 
-    def give(self) -> None:
-        """Give it, from any thread, even if its wait was interrupted."""
+    def set(self) -> None:
+        """Set it, from any thread, even if its wait was interrupted."""
         self._watcher.send()

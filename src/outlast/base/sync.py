@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from outlast.base.greenlets import Signal, find_gevent, find_greenlets, start
+from outlast.base.greenlets import GreenletEvent, find_gevent, find_greenlets, start
 from outlast.errors import SyncInLoop, UsageError
 
 S = TypeVar("S")
@@ -156,8 +156,8 @@ class _Call(Generic[R]):
         self._await_end: Callable[[], object]
         self._note_end: Callable[[], object]
         if find_gevent() is not None:
-            signal = Signal()
-            self._await_end, self._note_end = signal.wait, signal.give
+            event = GreenletEvent()
+            self._await_end, self._note_end = event.wait, event.set
         else:
             lock = threading.Lock()
             lock.acquire()
@@ -255,11 +255,11 @@ def _start_loop() -> asyncio.AbstractEventLoop:
         start(threading.Thread(target=_run, args=(loop,), name="outlast-sync", daemon=True))
         return loop
     made: list[asyncio.AbstractEventLoop] = []
-    started = Signal()
+    started = GreenletEvent()
 
     def run() -> None:  # the loop is made there: gevent's selector belongs to a thread
         made.append(asyncio.new_event_loop())
-        made[0].call_soon(started.give)
+        made[0].call_soon(started.set)
         _run(made[0])
 
     start(threading.Thread(target=run))

@@ -87,8 +87,8 @@ class ApplicationCheck:
         self._answer = answer
 
     def wait(self) -> Found:
-        """Wait for the child's report and return it. Raises AppImportError, also if it takes longer
-        than a runner may."""
+        """Wait for the child's report and return it. Raises AppImportError if the import fails, or
+        takes longer than a runner may."""
         if not select.select([self._answer], [], [], IMPORT_SECONDS_MAX)[0]:
             raise AppImportError(
                 f"importing {self._spec} has taken more than {IMPORT_SECONDS_MAX:g} seconds",

@@ -94,7 +94,7 @@ def check_file(url: str) -> None:
     if not exists(url):
         raise StoreUnavailable(
             f"there is no database file {describe_place(url)}\n"
-            f"give --url or set OUTLAST_URL; `outlast migrate` makes a new one{_hint_of_django()}"
+            f"give --url or set OUTLAST_URL; `outlast migrate` creates one{_hint_of_django()}"
         )
 
 

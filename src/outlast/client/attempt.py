@@ -71,6 +71,7 @@ class StopReason(StrEnum):
 
 
 _batch: ContextVar[tuple[Attempt, ...]] = ContextVar("outlast_batch", default=())
+_LOCKED = "the job's row is locked, as by a transaction of yours: commit that before you save;"
 
 # One lock for all attempts: it is held only for moments. It is reentrant because a signal handler
 # or a finalizer may report or save while its own thread does.
@@ -384,7 +385,7 @@ class Attempt:
         if answer is Answer.REFUSED:
             raise self._lost("its checkpoint was refused")
         if answer is Answer.BUSY:
-            raise StoreUnavailable("the job's row is locked: the value may or may not be saved")
+            raise StoreUnavailable(f"{_LOCKED} it may or may not be saved")
         with _lock:
             if number == self._saves:
                 self._checkpoint = text
@@ -683,7 +684,7 @@ class Attempt:
     def _kept(self, found: StepFound) -> None:
         self._found(found)
         if found.answer is Answer.BUSY:
-            raise StoreUnavailable("the job's row is locked: the step may or may not be kept")
+            raise StoreUnavailable(f"{_LOCKED} it may or may not be kept")
         self._stepped = True
 
     async def complete_in(self, connection: object, result: Any = None) -> None:

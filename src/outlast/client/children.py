@@ -1,9 +1,9 @@
 """Lets attempts make children, and wait for them.
 
-A job has each child once, however many attempts it takes. One that was spawned by a name is known
-by it. Of the others, the n-th one that an attempt asks for is the n-th one of the job. A later
-attempt that asks again gets the same; for other work in that place, or under that name, it is
-refused.
+A job has each child once, however many attempts it takes. A child that was spawned with a name is
+known by it; of the others, the n-th that an attempt spawns is the n-th of the job. A later attempt
+that spawns it again gets the same child, and is refused if it asks for other work in that place or
+under that name.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A wait has one outcome in each job: the value of the event, or that the time was over. The attempt
 that finds it keeps it as a step, under its token, before it acts on it. So later attempts get the
-same, also if the event comes meanwhile.
+same, even if the event comes meanwhile.
 """
 
 from __future__ import annotations

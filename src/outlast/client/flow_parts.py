@@ -58,7 +58,7 @@ class AnyEnd:
 
 
 def ended(*jobs: Job[Any] | int) -> AnyEnd:
-    """Mark these jobs for ``using(after=…)``: the new job waits for them however they end,
+    """Return these jobs for ``using(after=…)``: the new job waits until they have ended, whether
     completed, dead or cancelled."""
     return AnyEnd(jobs)
 

@@ -141,7 +141,7 @@ def make_limit_spec(options: Mapping[str, object]) -> LimitSpec:
     if not isinstance(ordered := options.get("ordered", False), bool):
         raise ConfigError(f"ordered must be True or False, not {ordered!r}")
     if ordered and running != 1:
-        raise ConfigError("ordered=True needs running=1: one job after the other")
+        raise ConfigError("ordered=True needs running=1: one job at a time")
     return LimitSpec(
         running=None if running is None else check_whole("running", running, 0, RUNNING_MAX),
         spacing=spacing,

@@ -359,7 +359,7 @@ class Task(BoundTask[P, R]):
         self.fair = check_fair(options.get("fair"))
         self.aging = check_aging(options.get("aging"))
         if self.aging is not None and any(each.spec.ordered for each in self.limits):
-            raise ConfigError("aging lets jobs overtake others, but an ordered limit does not")
+            raise ConfigError("aging lets jobs overtake others, ordered limits do not: choose one")
         if self.fair and any(e.spec.ordered and e.spec.per is not Per.TENANT for e in self.limits):
             raise ConfigError(
                 "fair lets tenants overtake others: the ordered limit must be per='tenant'"

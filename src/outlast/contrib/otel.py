@@ -167,7 +167,7 @@ class _Consumer:
         return span, base
 
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
-        """End the span, also of an attempt that could not begin, with the attempt's outcome."""
+        """End the span, even of an attempt that could not begin, with the attempt's outcome."""
         span = self._open.pop(attempt.token, None) or self._begin(attempt)[0]
         crash = outcome.crash
         word = outcome.kind.value

@@ -30,7 +30,7 @@ def describe_call(task: str, stored: str) -> str:
 
 
 def _decode(text: str) -> Any:
-    """Return the value of a JSON text, also if its end was cut; None: it cannot be read."""
+    """Return the value of a JSON text, even if its end was cut; None: it cannot be read."""
     for end in _ENDS:
         try:
             return json.loads(text + end)

@@ -1,7 +1,7 @@
 """Find flows, and the jobs of one: who waits for whom, what failed, what a retry would run again.
 
-There is no row of a flow. It is all jobs that are reached from one of them, up and down, over what
-they wait for and over children; a walk by two indexes finds them, up to a number of jobs.
+A flow has no row of its own. It is all jobs that can be reached from one of them, up and down,
+through what they wait for and through children; a walk by two indexes finds them, up to a maximum.
 ``act_on_flow`` acts on the jobs that were found; nothing else here writes.
 """
 

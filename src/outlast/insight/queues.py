@@ -219,14 +219,14 @@ def list_tasks(
     series = {one.name: one for one in history.series}
     known = {task for one in live for task in (*one.tasks, *one.lacks)}
     names = {*series, *known, *lanes, *(one.name for one in pauses if one.kind == "task")}
-    able = _find_able(live)
+    eligible = _find_eligible(live)
     return [
-        _task(name, series.get(name), lanes.get(name, []), able.get(name, []), live, held)
+        _task(name, series.get(name), lanes.get(name, []), eligible.get(name, []), live, held)
         for name in sorted(names)
     ]
 
 
-def _find_able(live: Iterable[WorkerRow]) -> dict[str, list[WorkerRow]]:
+def _find_eligible(live: Iterable[WorkerRow]) -> dict[str, list[WorkerRow]]:
     """Return, by task, the workers that may run it."""
     found: dict[str, list[WorkerRow]] = {}
     for one in live:
@@ -240,7 +240,7 @@ def _task(
     name: str,
     series: Series | None,
     lanes: list[LaneView],
-    able: list[WorkerRow],
+    eligible: list[WorkerRow],
     live: Sequence[WorkerRow],
     pauses: Pauses,
 ) -> TaskView:
@@ -250,9 +250,9 @@ def _task(
         lanes=lanes,
         due=sum(one.due for one in lanes),
         pause=pauses.find("", name, None),
-        workers=able,
+        workers=eligible,
         lacking=[one for one in live if name in one.lacks],
-        releases=Counter(one.release for one in able).most_common(),
+        releases=Counter(one.release for one in eligible).most_common(),
     )
 
 

@@ -101,15 +101,15 @@ def _explain(about: JobDetails) -> Explanation:
 def _in_line(about: JobDetails, past: list[str]) -> Explanation:
     """Return why a job waits although some workers could take it."""
     row = about.row
-    able = [
+    eligible = [
         one
         for one in list_alive(about.workers, about.now)
         if knows(one, row.task) and serves(one, row.queue) and not drains(one)
     ]
-    load = sum(one.running for one in able)
-    ids = {one.id for one in able}
+    load = sum(one.running for one in eligible)
+    ids = {one.id for one in eligible}
     there = [one for one in about.held if one.worker_id in ids]
-    sentences = past + _describe_line(about, able, load)
+    sentences = past + _describe_line(about, eligible, load)
     if there and len(there) >= load and all(one.waits_for is not None for one in there):
         waits = f": {describe_waits(there)}" if about.may_tell_others else ""
         said = f"Every job running there waits for another job and holds its slot meanwhile{waits}."
@@ -124,15 +124,15 @@ def _in_line(about: JobDetails, past: list[str]) -> Explanation:
     return Explanation(position=position, sentences=sentences, moves=[move])
 
 
-def _describe_line(about: JobDetails, able: Sequence[WorkerRow], load: int) -> list[str]:
+def _describe_line(about: JobDetails, eligible: Sequence[WorkerRow], load: int) -> list[str]:
     """Say how long a job has been due, and which workers can take it."""
     lasts = f"It has been due {since(about.row.run_at, about.now)}"
-    takers = f"{capitalize(join_names(able))} can take it"
+    takers = f"{capitalize(join_names(eligible))} can take it"
     if not about.may_tell_others:
         return [f"{lasts}.", f"{takers}."]
     before = about.place.before
     line_up = f"{count_text(before, 'job')} before it" if before else "nothing before it"
-    runs = f"{'runs' if len(able) == 1 else 'run'} {count_of(load, 'attempt')} now"
+    runs = f"{'runs' if len(eligible) == 1 else 'run'} {count_of(load, 'attempt')} now"
     return [f"{lasts}, with {line_up} in its queue.", f"{takers} and {runs}."]
 
 
@@ -198,7 +198,7 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
     task, queue = quote(row.task), quote(row.queue)
     live = list_alive(about.workers, about.now)
     knowing = [one for one in live if knows(one, row.task)]
-    able = [one for one in knowing if serves(one, row.queue)]
+    eligible = [one for one in knowing if serves(one, row.queue)]
     position = hindrance(live, row.queue, row.task)
     match position:
         case None:
@@ -242,10 +242,10 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
             )
             move = f"Start a worker with `--queues {shell_word(row.queue)}`, or without `--queues`."
         case "draining":
-            said = f"All workers that could take it are draining: {join_names(able)}."
+            said = f"All workers that could take it are draining: {join_names(eligible)}."
             move = "Start a worker: it takes the job."
         case _:
-            ill = [one for one in able if takes_nothing(one)]
+            ill = [one for one in eligible if takes_nothing(one)]
             named = f"All workers that could take it fail to claim jobs: {join_names(ill)}."
             said = f"{named} {fails(ill[0], about.now)}"
             move = "Fix that: `outlast doctor` or the log of that worker says how."

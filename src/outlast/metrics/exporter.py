@@ -58,7 +58,7 @@ class Exporter:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 look = await self._look()
-        except Exception:  # also by a fault of ours: a failed scrape says less
+        except Exception:  # even by a fault of ours: a failed scrape says less
             return None
         self._looked_at = self._clock.wall()
         return LookCollector(look, self._queues, self._tasks)

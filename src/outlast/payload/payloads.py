@@ -44,7 +44,7 @@ _read = msgspec.json.Decoder(tuple[str, list[str], str])
 
 
 class PayloadCodec(Protocol):
-    """One step of ``App(payloads=[…])``. Called in any thread, also in several at once.
+    """One step of ``App(payloads=[…])``. Called in any thread, even in several at once.
 
     If ``encode`` gives different bytes each time (a random nonce) and the application has
     schedules, the codec needs a method ``encode_same`` with the same parameters that gives the same

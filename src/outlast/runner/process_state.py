@@ -105,7 +105,7 @@ class ProcessState:
         if _cwd() == self._path:
             return
         if self._folder is not None:
-            os.fchdir(self._folder)  # also if it was renamed
+            os.fchdir(self._folder)  # even if it was renamed
         self._path = _cwd()  # None: it was deleted
         yield "working directory"
 

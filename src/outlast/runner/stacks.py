@@ -1,6 +1,6 @@
 """Runs each attempt under a frame whose name carries its token, so that a stack names its attempt.
 
-``faulthandler`` prints only the names of functions, also when the process dies of a signal or when
+``faulthandler`` prints only the names of functions, even when the process dies of a signal or when
 C code holds the GIL. A stack that is deeper than it prints (100 frames), and an asyncio task that
 the attempt has started, name no attempt.
 

@@ -79,7 +79,7 @@ class Threads:
                     break
                 self._taken += 1  # a race at worst adds an unneeded thread
                 self._hand_over(done, work(*args))
-        finally:  # also after an asynchronous exception that came too late
+        finally:  # even after an asynchronous exception that came too late
             with self._counting:
                 self._at_work -= 1
 

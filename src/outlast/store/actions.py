@@ -5,7 +5,7 @@ and no record of an act that was not done. A program that acts on its own passes
 
 An action on all jobs that match a filter is a row that records how far it has come. Each step
 advances that row, if it is unchanged since the process that takes the step has read it, and changes
-jobs in the same commit. So any process may continue it, also several at once (docs/decisions/0067).
+jobs in the same commit. So any process may continue it, even several at once (docs/decisions/0067).
 """
 
 from __future__ import annotations

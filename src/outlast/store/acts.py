@@ -9,7 +9,7 @@ Why an act on jobs is right against
   order of their ids, so that no two acts deadlock, and are judged by what was committed before the
   lock was given. A claim and a reclaim pass over locked rows. A job that was claimed a moment
   before gets the request; one that has ended a moment before is left as it is.
-* a late worker: a request on the row wins over every return to the queue, also by a reclaim, and a
+* a late worker: a request on the row wins over every return to the queue, even by a reclaim, and a
   completion wins over the request. Tokens and the count of attempts only rise, so that the worker
   of an old attempt is refused after a requeue, and after a skip, which draws a token.
 * an enqueue: the unique index on the keys of unfinished jobs decides who has a key.

@@ -52,7 +52,7 @@ async def bisecting(
     plain: Callable[[T], T] | None = None,
 ) -> list[A]:
     """Return the answers of ``call`` for all items, in their order. ``refused`` returns the answer
-    for an item that the store refuses alone, also with escapes in its texts (``plain``): the
+    for an item that the store refuses alone, even with escapes in its texts (``plain``): the
     encoding of a database may lack a character."""
     if not items:
         return []

@@ -230,7 +230,7 @@ class Store(ReadableStore, ActVerbs, Protocol):
     ) -> list[Transition]:
         """Close the attempts of orphans, longest-running first, as decided; return the transitions
         that were applied. An orphan that has changed hands is left alone. ``only``: close exactly
-        these (job id, token), also of a live worker, whose later reports about them are refused. At
+        these (job id, token), even of a live worker, whose later reports about them are refused. At
         most ``limit`` are closed; locked rows are skipped, and do not count."""
         ...
 

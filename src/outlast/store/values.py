@@ -72,7 +72,7 @@ class OnKey(msgspec.Struct, frozen=True, kw_only=True):
     """What an enqueue does about the unfinished job of its task that has its key. ``replaces``: one
     that has not begun gets the new arguments and time, at most ``due_max`` seconds after it was
     enqueued. ``until_start``: one that has begun loses the key. ``window``: in seconds; a job
-    stored in the same window is returned, also if it has ended."""
+    stored in the same window is returned, even if it has ended."""
 
     replaces: bool = False
     until_start: bool = False

@@ -3,7 +3,7 @@
 A page that can requeue jobs is a target: of other sites that make a browser send a form, and of
 names that are made to resolve to this address (DNS rebinding). So the Host has to be known, and a
 request that changes something has to come from a page of the same origin. Another site can open a
-page, and make a browser ask for nothing else: a password goes along with an image, too. No answer
+page, and make a browser ask for nothing else: browsers send a password even for an image. No answer
 allows another origin to read it, no page can be put into a frame, and no script runs that is not
 ours.
 """

@@ -1,10 +1,10 @@
 """Sign users in by a password (HTTP Basic), and let guesses cost no more than one processor.
 
 A browser sends the password with each request, and a check takes some tenths of a second. So a
-password that was right is recognized by a keyed digest, kept only in memory: who is signed in never
-waits. Other passwords are checked one at a time in a thread, the next one a second after a wrong
-one; if too many wait, the next request is refused. So guesses hold up others who sign in for the
-first time: for them there is the link of ``outlast web``.
+password that was right is recognized by a keyed digest, kept only in memory: users who have signed
+in never wait. Other passwords are checked one at a time in a thread, the next one a second after a
+wrong one; if too many wait, the next request is refused. So guesses hold up others who sign in for
+the first time: for them there is the link of ``outlast web``.
 """
 
 from __future__ import annotations

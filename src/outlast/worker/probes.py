@@ -1,4 +1,4 @@
-"""Answers probes over HTTP, on a separate thread and loop: also while the worker's loop is stuck.
+"""Answers probes over HTTP, on a separate thread and loop: even while the worker's loop is stuck.
 
 Any client that reaches the port may ask, under any host name, and gets one line about the health of
 this worker. A restart would not repair an outage of the database, but cost the worker's attempts:

@@ -1,6 +1,6 @@
 """Show jobs and schedules in Django's admin, and act on them with the right permissions.
 
-``OUTLAST_PAGE`` applies here, too, also to searches. Acts are recorded among the actions of the
+``OUTLAST_PAGE`` applies here, too, even to searches. Acts are recorded among the actions of the
 store. Lists show, and count, only the newest jobs of a table that may have millions.
 """
 

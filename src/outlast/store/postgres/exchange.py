@@ -3,21 +3,20 @@
 This module builds the arguments of ``outlast_exchange_v1``, reads its reply, and remembers what the
 reply shows of the queue for the next exchange.
 
-It passes the lanes that it knows and the position from which to read each, the floor
-(``outlast_claim_line_v1`` argues why).
-
-The reply names the lanes if they have changed. A lane costs a probe in each exchange
-that is not filled before, so there should be about a thousand at most.
+It passes the lanes that it knows, each with its floor: the position from which to read it
+(``outlast_claim_line_v1`` argues why). The reply names the lanes if they have changed. Each lane
+costs a probe in each exchange that other lanes do not fill, so there should be about a thousand at
+most.
 
 A floor is the highest position that was claimed at least ``LAG_SECONDS`` ago: a transaction that
 commits out of order by less than that is still seen at once. Jobs of later commits are found by the
-next look below the floors: one a second, and less often when it is slow. A look that takes longer
-than a statement may is taken in parts, from the floors downwards, so that it gets through however
-many dead rows there are. When it fails, the floors stay, and claims go on.
+next look below the floors: one a second, and less often when it is slow. A look that would exceed
+the timeout of a statement is taken in parts, from the floors downwards, so that it completes
+however many dead rows there are. If it fails, the floors stay, and claims go on.
 
-A lane that is read without a job is read over all its dead rows each time. So where an exchange has
-read many entries, each lane that it has read to its end gets a floor as well: the highest position
-that was drawn by then.
+Reading a lane without a job passes over all its dead rows each time. So where an exchange has read
+many entries, each lane that it has read to its end gets a floor as well: the highest position that
+was drawn by then.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""Leaves the sessions whose statements hang, once another server answers in their place.
+"""Abandons sessions whose statements hang, once another server has taken over.
 
-A host that freezes, or that a network cuts off, ends no session. Each statement would wait for it
-for as long as a statement may take, while another server has become the primary. So once a
-statement has taken ``HUNG_SECONDS``, a new session is opened, by any host of the URL, and its
-server is asked for the sessions that hang. If it takes writes and has not got one of them, that one
-is left, as if its server had ended it. A standby takes over nothing: one address may lead to
-several.
+A host that freezes, or that a network cuts off, ends no session: each statement would wait until
+its own timeout, although another server has become the primary. So once a statement has taken
+``HUNG_SECONDS``, a new session is opened to any host of the URL, and its server is asked which of
+the hanging sessions it has. If it accepts writes and does not have one of them, that session is
+abandoned, as if its server had ended it. A standby takes over nothing: one address may lead to
+several servers.
 
-A server is known by the moment at which it was started, since several addresses may lead to it, and
-one address to several. Process ids alone would not do: containers repeat them. A pooler gives no
+A server is identified by the time of its start, since several addresses may lead to it, and one
+address to several. Process ids alone would not do: containers repeat them. A pooler gives no
 process id, and may run each transaction on another server. So there a server has a session if any
 transaction of this role has been open there for long enough; or if the session was opened there,
-since it may wait for its turn in a pooler that the look has not asked.
+since it may be waiting for its turn in a pooler that was not asked.
 
-A server that is slow, or whose commits wait, still has the session. Then it is kept, and the next
-look comes twice as late.
+A server that is slow, or whose commits wait, still has the session. Then the session is kept, and
+the next look comes after twice the time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Finds the host that answers: of several in a URL, and of several addresses of one name.
+"""Finds the host that answers, among several in a URL and several addresses of one name.
 
-A host without power answers nothing, and one whose disk hangs accepts and says nothing. The driver
-tries one after the other under one timeout, all of which the first of them can take. So each is
-tried on its own, ``STAGGER_SECONDS`` after the one before it, or once that has failed. The first
-session wins; the other tries are ended. While one says nothing, those that have refused are asked
-again: a standby may be the primary by then.
+A host without power answers nothing; one whose disk hangs accepts a connection and says nothing.
+The driver tries them in turn under one timeout, which the first can use up. So each is tried
+separately, ``STAGGER_SECONDS`` after the one before it, or once that one has failed. The first
+session wins; the other tries are ended. While one host is silent, hosts that have refused are
+asked again: a standby may be the primary by then.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Shares a store's connections to PostgreSQL among its calls.
 
-A small constant number of connections, last used first. The reset of asyncpg's own pool costs a
-round trip per release and runs ``pg_advisory_unlock_all()``. A connection whose statement broke off
-is never used again, and none from another event loop or process.
+It keeps a small constant number of connections, last used first. asyncpg's own pool would not do:
+its reset costs a round trip per release and runs ``pg_advisory_unlock_all()``. A connection whose
+statement broke off is never used again, nor is one from another event loop or process.
 
-A call that its caller cancels leaves its session to the next one, once that is open, or has ended
-its statement. Otherwise, where a new session takes longer than the calls' deadlines, none of them
-would come through: each takes with it the session that the next one needs.
+A call that its caller cancels leaves its session to the next call, once the session is open or has
+ended its statement. Otherwise, where a new session takes longer than the calls' deadlines, no call
+would succeed: each would take with it the session that the next one needs.
 """
 
 from __future__ import annotations

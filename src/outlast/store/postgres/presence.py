@@ -1,9 +1,10 @@
 """Holds a worker's presence on PostgreSQL: a session advisory lock.
 
-The lock is taken in the session that listens for the worker, if that hears, and otherwise in a
-separate one. Only a check of the wake-up runs in it besides, so only its end releases the lock. It
-is not the session of the beats, whose silence is the other half of the proof of a death. A separate
-session sets nothing and keeps no statements, so it works behind a pooler far enough to notice it.
+The lock is taken in the session that listens for the worker, if notices reach that one, and
+otherwise in a separate one. Nothing else but a check of the wake-up runs in it, so only its end
+releases the lock. It is not the session of the beats, whose silence is the other half of the proof
+of a death. A separate session sets nothing and keeps no statements, so behind a pooler it works
+well enough to notice the pooler.
 Each proof is a transaction with its own settings: a serialization failure would cost the lock, and
 an open transaction would keep the worker's row locked.
 """

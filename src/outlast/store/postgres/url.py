@@ -1,7 +1,7 @@
 """Reads a URL of PostgreSQL: what its driver takes, and what it asks of the session.
 
 The driver would send each parameter that it does not know to the server, as a setting. So two
-tables name those of libpq and of other clients: what is so anyhow is left out, and what cannot be
+tables name those of libpq and of other clients: what holds anyway is left out, and what cannot be
 done is refused, with what to write instead. Any other name is a setting of the server.
 """
 

@@ -52,7 +52,7 @@ _held: list[SqliteConnection] = []  # between the hooks of one fork
 _forking = threading.Lock()  # two threads may fork at once; each must release what it took
 _BESIDE = ("-wal", "-shm", "-journal")  # what SQLite adds to the name of a file
 _PAUSE = threading.Event()  # never set: waiting for it is a pause on the thread
-PARTING_SECONDS = 1.0  # that calls wait for the locks of others once their connection is closed
+CLOSING_SECONDS = 1.0  # that calls still wait for the locks of others once close() is called
 PAUSE_SECONDS = 0.005  # some locks are refused without sqlite3's own wait
 OPEN_TRIES = 3  # if the file at the path is just being replaced
 
@@ -207,7 +207,7 @@ class SqliteConnection:
 
     async def close(self) -> None:
         """Safe to call twice. Calls that wait for the locks of others soon give up."""
-        self._give_up_at = min(self._give_up_at, SYSTEM.boot() + PARTING_SECONDS)
+        self._give_up_at = min(self._give_up_at, SYSTEM.boot() + CLOSING_SECONDS)
         thread, self.thread = self.thread, None
         if thread is not None:
             try:

@@ -3,8 +3,8 @@
 These functions run inside an exchange's transaction (sqlite/sql/exchange.sql).
 
 The line is indexed by task, then by queue, so jobs of unknown tasks are never read. Queues take
-turns: a claim starts behind the queue at which the last one has stopped, reads as many queues as it
-has places, and shares the places out among them.
+turns: a claim starts after the queue at which the last one stopped, reads as many queues as it has
+places, and shares the places out among them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Let the kernel hold this process and all that it starts, and then run a module in it.
+"""Let the kernel confine this process and all that it starts, and then run a module in it.
 
-A replaced name protects nothing: a copy of it may have been bound before, and C calls none. So a
-crash test starts this file alone in a fresh process (``process.py``); the application is imported,
-and a thread started, once nothing real can be changed or reached.
+Replacing Python's functions protects nothing: a copy may have been bound before, and C code calls
+none of them. So a crash test starts this file alone in a fresh process (``process.py``), which
+imports the application, and starts a thread, only once nothing real can be changed or reached.
 
 - **Landlock**: no file is written, made, renamed or removed outside one folder, no process outside
   gets a signal, and TCP connects to named ports only.

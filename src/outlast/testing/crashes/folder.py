@@ -1,7 +1,7 @@
 """The folder of a run, with what is there at its beginning, and the observers of the task's code.
 
 They only observe: what Python itself reports (audit events), and calls of names that are replaced
-before the application is imported. The kernel holds the process (``confine.py``).
+before the application is imported. The kernel confines the process (``confine.py``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Start the process of a crash test, which the kernel holds (``confine.py``); read its report."""
+"""Start the process of a crash test, confined by the kernel (``confine.py``); read its report."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def crash_test(
     """Run a call without a crash, and then again with a crash at each of its points; return how the
     end depends on it.
 
-    The application is imported in a process of its own, which the kernel holds, with all that it
+    The application is imported in a process of its own, which the kernel confines, with all that it
     starts: it changes no file outside a temporary folder, which is its working directory, and
     connects to no port but the allowed ones. Each run is in a copy of this process; a kill is
     SIGKILL, and the next attempt is in another copy. See the page on crash tests.
@@ -97,7 +97,7 @@ def crash_test(
             prints are compared.
         test_store: whether the application's own store, on a server, is one for tests, which an
             allowed port may reach.
-        sandbox: False: the kernel holds nothing, and all that the task does is real.
+        sandbox: False: the kernel confines nothing, and all that the task does is real.
         point: only cases at this point.
         points_max: at how many points at most, at equal distances.
         seed: the seed of ``random`` in each run, and of the choice of points.

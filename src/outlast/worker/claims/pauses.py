@@ -1,7 +1,7 @@
 """Reads the pauses, starts no paused job, and acknowledges the pauses to the store.
 
 Workers enforce pauses, not the store's claims. Each claim request leaves out paused queues, tasks
-and tenants; paused jobs that have not begun are given back, also from runners. Only then does the
+and tenants; paused jobs that have not begun are given back, even from runners. Only then does the
 worker acknowledge the pause on its row: when the rows of all active workers acknowledge it, nothing
 more of it starts. A worker that has registered or reconnected reads the pauses before it claims.
 """

@@ -5,10 +5,10 @@ uses are a group, and so are those that use nothing. Each group is requested apa
 than there are free units, and the groups take turns to come first, so that none starves another;
 their priorities do not count here. A group without a job is left out for a moment.
 
-Jobs of few units would take each unit as it comes free, and one that needs more would never start.
-So units are kept for a group that has not fit for a while, if a job of it waits and none runs. That
-job may be unable to start now: its limit is full, or it is in a queue that others serve. So units
-kept for nothing are not kept again for ten times as long.
+Jobs that need few units would take each unit as it becomes free, and a job that needs more would
+never start. So units are kept for a group that has not fit for a while, if a job of it waits and
+none runs. That job may be unable to start: its limit is full, or only others serve its queue. So
+after units were kept for nothing, none are kept for that group for ten times as long.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 task has changed its process for good.
 
 Above a limit a runner *retires*: it takes no more attempts, the spare steps in, and it leaves once
-it is empty. Only runners that take work count for the pool's size, so one with a plain function
-retires after that: else more would run at a time than the pool has runners, just where memory is
-short. Far above the memory limit it is killed. The next attempt is not blamed for memory that an
-earlier one leaves behind: the runner is weighed as each attempt ends, and attempts that have left
-it since it was last light count as neighbours of the attempts that are killed with it.
+it is empty. Only runners that take work count towards the pool's size, so one with a plain function
+retires after that has ended: else more would run at a time than the pool has runners, just when
+memory is short. Far above the memory limit it is killed. The next attempt is not blamed for memory
+that an earlier one leaves behind: the runner is weighed as each attempt ends, and attempts that
+have left it since it was last light count as neighbours of the attempts that are killed with it.
 
 When the kernel kills a process for want of memory, its parent only sees SIGKILL, and the cgroup's
 count of such kills has risen: evidence, not proof, since other processes may share the cgroup.
