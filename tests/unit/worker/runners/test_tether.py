@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,6 +82,19 @@ def test_a_child_in_a_group_of_its_own_is_killed_with_its_session(tether, groups
     assert groups_of({shell.pid}) == set()
     groups[0].wait_until_killed()
     assert groups[1].lives()
+
+
+@pytest.mark.xfail(strict=True)
+def test_without_proc_a_live_group_is_still_seen(groups):
+    """As in a chroot: a folder without processes does not show that they are gone."""
+    unshare = [shutil.which("unshare") or "false", "--mount"]
+    if subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("a mount namespace needs unshare(1) and the right to use it")
+    pgid = groups[0].pgid
+    look = f"import runpy; print(runpy.run_path({child.__file__!r})['groups_of']({{{pgid}}}))"
+    hide = ["sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    command = [*unshare, *hide, sys.executable, "-S", "-c", look]
+    assert subprocess.check_output(command, text=True) == f"{{{pgid}}}\n"
 
 
 def test_every_group_is_killed_when_the_time_is_over_though_the_worker_lives(tether, groups):
