@@ -36,9 +36,9 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def groups_of(sids: Collection[int]) -> set[int]:
-    """Return the process groups of these sessions with a live process; on systems other than Linux,
-    only those of the leaders. OSError where that cannot be read, as without a free descriptor."""
-    if not sys.platform.startswith("linux"):
+    """Return the process groups of these sessions with a live process; without /proc (macOS, a bare
+    chroot) only those of the leaders. OSError if it is unreadable, as without a free descriptor."""
+    if not os.path.exists("/proc/self"):
         return {sid for sid in sids if _group_is_there(sid)}
     found = (_place_of(name) for name in os.listdir("/proc") if name.isdigit())
     return {place[0] for place in found if place is not None and place[1] in sids}

@@ -84,7 +84,6 @@ def test_a_child_in_a_group_of_its_own_is_killed_with_its_session(tether, groups
     assert groups[1].lives()
 
 
-@pytest.mark.xfail(strict=True)
 def test_without_proc_a_live_group_is_still_seen(groups):
     """As in a chroot: a folder without processes does not show that they are gone."""
     unshare = [shutil.which("unshare") or "false", "--mount"]
