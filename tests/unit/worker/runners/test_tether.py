@@ -111,6 +111,25 @@ def test_a_group_added_after_the_time_is_killed_at_once(tether, groups):
     assert groups[1].lives()
 
 
+@pytest.mark.xfail(strict=True)
+def test_a_renewal_that_has_come_is_read_before_the_time_is_judged(monkeypatch):
+    """The tether alone was stopped, or starved, for longer than the time."""
+    read, write = os.pipe()
+    lines = iter([(0.0, b"add 1\nuntil 5\n"), (10.0, b"until 15\n")])
+    kills: list[float] = []
+
+    def look_at_the_clock(_: int) -> float:
+        now, line = next(lines, (10.0, b""))
+        os.write(write, line) if line else os.close(write)
+        return now
+
+    monkeypatch.setattr(time, "clock_gettime", look_at_the_clock)
+    monkeypatch.setattr(child, "_end", lambda _: kills.append(0) or True)
+    assert child.hold(read)
+    os.close(read)
+    assert len(kills) == 1, "by the end of the pipe"
+
+
 def test_a_renewal_postpones_the_kill(tether, groups):
     until = SYSTEM.boot() + 0.3
     tether.add(groups[0].pgid)
