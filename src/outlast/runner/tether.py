@@ -106,10 +106,10 @@ def hold(pipe: int) -> bool:
     buffer = b""
     while True:
         left = until - time.clock_gettime(_CLOCK)
-        if left <= 0 and sessions:
-            is_certain = _end(sessions) and is_certain
         wait = max(0.0, min(left, LOOK_SECONDS)) if sessions else None
         if not select.select([pipe], [], [], wait)[0]:
+            if left <= 0:  # and no renewal has come, as while this process was stopped
+                is_certain = _end(sessions) and is_certain
             continue
         data = os.read(pipe, 65536)
         if not data:

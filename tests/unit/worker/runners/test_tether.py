@@ -111,7 +111,6 @@ def test_a_group_added_after_the_time_is_killed_at_once(tether, groups):
     assert groups[1].lives()
 
 
-@pytest.mark.xfail(strict=True)
 def test_a_renewal_that_has_come_is_read_before_the_time_is_judged(monkeypatch):
     """The tether alone was stopped, or starved, for longer than the time."""
     read, write = os.pipe()
