@@ -115,7 +115,11 @@ def test_a_renewal_that_has_come_is_read_before_the_time_is_judged(monkeypatch):
     """The tether alone was stopped, or starved, for longer than the time."""
     read, write = os.pipe()
     lines = iter([(0.0, b"add 1\nuntil 5\n"), (10.0, b"until 15\n")])
-    kills: list[float] = []
+    kills: list[set[int]] = []
+
+    def kill(sessions: set[int]) -> bool:
+        kills.append(sessions)
+        return True
 
     def look_at_the_clock(_: int) -> float:
         now, line = next(lines, (10.0, b""))
@@ -123,7 +127,7 @@ def test_a_renewal_that_has_come_is_read_before_the_time_is_judged(monkeypatch):
         return now
 
     monkeypatch.setattr(time, "clock_gettime", look_at_the_clock)
-    monkeypatch.setattr(child, "_end", lambda _: kills.append(0) or True)
+    monkeypatch.setattr(child, "_end", kill)
     assert child.hold(read)
     os.close(read)
     assert len(kills) == 1, "by the end of the pipe"
