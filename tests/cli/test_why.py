@@ -139,9 +139,9 @@ def of_key(seconds: float = 0.0, of_all: float = 0.0, running: int | None = None
         await store.cancel(await enqueued(store, limited(need("a", "the k"))))
         if running is not None:
             await store.set_limit(SetLimit(name="a", key="the k", running=running))
-        for key, lasts in (("the k", seconds), ("", of_all)):
+        for of, lasts in (("the k", seconds), ("", of_all)):
             if lasts:
-                await store.hold_limit(Hold("a", key, lasts))
+                await store.hold_limit(Hold("a", of, lasts))
         return await under(key="the k", running=5, per=Per.TENANT)(store, url)
 
     return put
@@ -168,7 +168,7 @@ def behind(*upstream: NewJob) -> Put:
         ids = await enqueued(store, *upstream)
         hands = await worker(store)
         await hands.hand_in(*map(crashed, await hands.claim(9)))
-        for _ in range(3):
+        for _look in range(3):
             await hands.exchange(limit=1, tasks=["app.none"])
         return ids[-1]
 
@@ -213,10 +213,6 @@ def asleep(**fields: Any) -> Put:
     return put
 
 
-_RED = pytest.mark.xfail(
-    strict=True, reason="`why` names a false cause, or a move that does not help"
-)
-
 RUNS: dict[str, tuple[Put, str, list[str]]] = {
     "two pauses": (
         paused(free, PauseKind.QUEUE, PauseKind.TASK),
@@ -229,7 +225,7 @@ RUNS: dict[str, tuple[Put, str, list[str]]] = {
         "waiting",
         ["was sent", "`outlast resume all`", "!outlast event"],
     ),
-    "expired": (paused(expired, PauseKind.ALL), "paused", ["requeue", "start one", "!resume"]),
+    "expired": (expired, "no_workers", ["`outlast requeue 1`", "start one", "!whose application"]),
     "a limit of none": (
         under(running=0),
         "limited",
@@ -249,7 +245,7 @@ RUNS: dict[str, tuple[Put, str, list[str]]] = {
     "two of which died": (
         behind(job(policy=DIES), job(policy=DIES), after(-1, -2)),
         "upstream",
-        ["`outlast requeue 1 2` runs those jobs again, and this one waits for them again."],
+        ["`outlast requeue 1` and `outlast requeue 2` run those jobs again, and this one waits"],
     ),
     "a chain of which one died": (
         behind(job(policy=DIES), after(-1), after(-2)),
@@ -268,10 +264,7 @@ RUNS: dict[str, tuple[Put, str, list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name",
-    [each if each in {"full", "held for all"} else pytest.param(each, marks=_RED) for each in RUNS],
-)
+@pytest.mark.parametrize("name", RUNS)
 def test_a_job_runs_once_what_is_advised_was_done(
     outlast: Outlast, store_url: str, name: str
 ) -> None:

@@ -166,6 +166,7 @@ READS: dict[str, Verb] = {
     "flow_links": lambda hands, held: hands.store.inspector.flow_links([held.job_id], 10),
     "flow_members": lambda hands, held: hands.store.inspector.flow_members([held.job_id]),
     "permits": lambda hands, _: hands.store.inspector.permits("a"),
+    "is_sent": lambda hands, held: hands.store.inspector.is_sent(held.job_id),
     "stream_place": lambda hands, held: hands.store.inspector.stream_place(held.job_id),
     "miscounted": lambda hands, _: hands.store.inspector.miscounted(),
     "forgotten": lambda hands, _: hands.store.inspector.forgotten(),

@@ -168,6 +168,7 @@ async def _all_of_limits(store: PostgresStore) -> None:
     (job_id,) = await enqueued(store, limited(need("a"), **mine))
     await hands.claim(tasks=["app.limited"])
     assert await store.inspector.stream_place(job_id)
+    assert not await store.inspector.is_sent(job_id)
     assert await store.inspector.permits("a")
     await hands.hand_in(ended(one))
 

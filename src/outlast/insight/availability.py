@@ -94,6 +94,18 @@ def serves(one: WorkerRow, queue: str) -> bool:
     return not one.queues or queue in one.queues
 
 
+def takes(one: WorkerRow, queue: str, task: str) -> bool:
+    """Whether the live worker takes jobs of this task from this queue."""
+    return knows(one, task) and serves(one, queue) and takes_jobs(one)
+
+
+def find_sleepers(
+    workers: Iterable[WorkerRow], queue: str, task: str, now: float
+) -> list[WorkerRow]:
+    """Return the workers that sleep, and can take jobs of this task from this queue."""
+    return [one for one in workers if sleeps(one, now) and knows(one, task) and serves(one, queue)]
+
+
 def drains(one: WorkerRow) -> bool:
     """Whether the worker drains, and so takes no more jobs."""
     return one.status is WorkerStatus.DRAINING or one.drain_requested
@@ -118,9 +130,8 @@ def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
     """Return why none of these live workers takes jobs of this task from this queue, as a position
     of ``outlast why``; None if one does."""
     left = list(live)
-    for one in left:  # the usual case: the first one takes them
-        if serves(one, queue) and takes_jobs(one) and knows(one, task):
-            return None
+    if any(takes(one, queue, task) for one in left):  # the usual case: the first one takes them
+        return None
     if not left:
         return "no_workers"
     knowing = [one for one in left if knows(one, task)]

@@ -55,9 +55,11 @@ def counted(row: LimitRow, name: str) -> str:
     return at_least(getattr(row, name), name in row.at_least)
 
 
-def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[str], list[str]]:
-    """Return why a due job in a stream waits: position, sentences, moves. ``tells``: whether other
-    jobs may be named and counted. The position is "" if nothing but its turn holds it back."""
+def explain(
+    place: StreamPlace, now: float, *, tells: bool
+) -> tuple[str, list[str], list[str]] | None:
+    """Return why a due job in a stream waits: position, sentences, moves; None if nothing but its
+    turn holds it back. ``tells``: whether other jobs may be named and counted."""
     permit = place.blocked_by
     if place.holder is not None:
         job = f"job {place.holder}" if tells else "another job"
@@ -65,19 +67,27 @@ def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[s
         moves = [f"`outlast why {place.holder}` says what that job waits for."] if tells else []
         return LIMITED, [said, *_ahead(place, tells=tells)], moves
     if permit is None:
-        return "", [_describe_turn(place, tells=tells)], []
-    name = _name(permit)
+        return None
+    name, to_key = _name(permit), f" --key {shell_word(permit.key)}" if permit.key else ""
+    command = f"outlast limits set {shell_word(permit.name)}"
     if place.limit is None:
         said = f"It waits for the limit {name}, which no worker's code declares."
         return LIMITED, [said], ["Start a worker whose code declares it."]
-    if (held := max(permit.held_until or 0.0, place.limit.held_until or 0.0)) > now:
+    holds = [("", place.limit.held_until or 0.0), (to_key, permit.held_until or 0.0)]
+    if (held := max(until for _, until in holds)) > now:
         said = f"It waits for {name}: nothing under it starts for {span(held - now)}"
         if place.throttled_by is not None:
             job = f"job {place.throttled_by}" if tells else "another job"
             said += f", because {job} found it exhausted (Throttled)"
-        moves = [f"`outlast limits hold {shell_word(permit.name)} 0` ends that."]
-        return THROTTLED, [f"{said}."], moves
-    full = permit.running is not None and permit.used - permit.noted >= permit.running
+        release = f"outlast limits hold {shell_word(permit.name)}"
+        ends = [f"`{release}{key} 0`" for key, until in holds if until > now]
+        move = f"{' and '.join(ends)} {'end' if ends[1:] else 'ends'} that."
+        return THROTTLED, [f"{said}."], [move]
+    if permit.running == 0:
+        said = f"It waits for {name}, which lets no job run: its count is 0."
+        return LIMITED, [said], [f"`{command}{to_key} --running N` lets it run."]
+    used = permit.used - permit.noted
+    full = permit.running is not None and used >= permit.running
     if not full and permit.opens_at is not None:
         rate = "" if place.limit.spacing is None else f", {rate_text(place.limit.spacing)}"
         said = f"It waits for the rate of {name}{rate}."
@@ -86,19 +96,18 @@ def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[s
     if not full and place.limit.spacing is not None and place.cost > place.limit.burst:
         said = f"It waits for {name}: its cost, {place.cost:g}, is above the burst"
         said += f", {place.limit.burst:g}, so it never starts."
-        command = f"outlast limits set {shell_word(permit.name)} --burst {place.cost:g}"
-        moves = [f"`{command}` allows it to start."]
+        moves = [f"`{command} --burst {place.cost:g}` allows it to start."]
         return LIMITED, [said], moves
     if not full:
-        return "", [_describe_turn(place, tells=tells)], []
-    are = "is" if permit.used == 1 else "are"
-    runs = f"{permit.used} of {permit.running} {are} running" if tells else "it is full"
+        return None
+    runs = f"{used} of {permit.running} {'is' if used == 1 else 'are'} running"
+    runs = runs if tells else "it is full"
     said = f"It waits for {name}: {runs}"
     if tells and place.holders:
         job_id, worker, seconds = place.holders[0]
         said += f"; the oldest is job {job_id} on {line(worker, NAME_MAX)}, for {span(seconds)}"
     moves = ["It starts once one of them has ended and its turn has come."]
-    moves.append(f"`outlast limits set {shell_word(permit.name)} --running N` allows more to run.")
+    moves.append(f"`{command}{to_key} --running N` allows more to run.")
     return LIMITED, [f"{said}.", *_ahead(place, tells=tells)], moves
 
 
@@ -107,15 +116,6 @@ def _ahead(place: StreamPlace, *, tells: bool) -> list[str]:
         return []
     verb = "is" if place.ahead == 1 else "are"
     return [f"{count_of(place.ahead, 'job')} of its kind {verb} before it."]
-
-
-def _describe_turn(place: StreamPlace, *, tells: bool) -> str:
-    if not tells:
-        return "It takes turns with other jobs."
-    verb = "is" if place.ahead <= 1 else "are"
-    before = f"{count_of(place.ahead, 'job')} of its kind" if place.ahead else "no job of its kind"
-    turns = f", and {count_of(place.turn, 'other stream')} of its task" if place.turn else ""
-    return f"It takes turns: {before} {verb} before it{turns}."
 
 
 def _name(permit: PermitRow) -> str:

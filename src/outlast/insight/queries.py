@@ -114,7 +114,9 @@ async def read_details(
     has_upstream = row.state is State.BLOCKED or row.reason == UPSTREAM
     refusals: list[RefusalRow] = []
     steps: list[StepRow] = []
+    is_sent = False
     with suppress(NotPermitted):  # a role that only enqueues may read all else
+        is_sent = row.event is not None and await inspector.is_sent(job_id)
         refusals = await inspector.refusals(job_id)
         steps = await inspector.steps(job_id) if row.attempt_count else []
     stream = await inspector.stream_place(job_id) if row.state is State.QUEUED else None
@@ -132,6 +134,7 @@ async def read_details(
         upstream=await inspector.dependencies(job_id) if has_upstream else [],
         stream=stream,
         locked_by=[] if stream is None else await inspector.lock_holders(of_counters=False),
+        is_sent=is_sent,
         pauses=await inspector.pauses(),
         now=now,
     )

@@ -10,13 +10,13 @@ import msgspec
 from outlast.base.text import count_of, line, shell_word, since, span, stamp
 from outlast.insight.availability import (
     dead,
-    drains,
+    find_sleepers,
     hindrance,
     holds,
     knows,
     list_alive,
     serves,
-    sleeps,
+    takes,
     takes_nothing,
 )
 from outlast.insight.explanation import Explanation, JobDetails
@@ -38,6 +38,7 @@ from outlast.insight.sentences import (
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import OutcomeKind
+from outlast.model.pause import Pauses
 from outlast.store.rows import WorkerRow
 
 
@@ -57,18 +58,12 @@ def _explain(about: JobDetails) -> Explanation:
     row = about.row
     came_back = row.failures > 0 or row.losses > 0
     past = (_past(about) if came_back else []) + _suspicion(about) + _uncharged(about)
-    blocked = _describe_pause(about) or describe_hindrance(about)
+    blocked = _describe_obstacles(about)
     if row.waiting:
-        number = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
-        if row.event is not None:
-            past.append(f"It waits for the event {quote(row.event)}.")
-            number = "It stops waiting"
-        past.append(f"{number} in {span(row.run_at - about.now)}, at {stamp(row.run_at)}.")
-        moves = ["A worker takes it when it is due."]
-        if row.event is not None:
-            moves = [f"`outlast event {shell_word(row.event)} JSON` sends it."]
+        said, sends = _describe_wait(about)
+        past += said
+        moves = sends or ["A worker takes it when it is due."]
         if blocked is not None:
-            sends = moves if row.event is not None else []
             past, moves = past + blocked.sentences, [*sends, *blocked.moves]
         if row.solo:
             position = "suspect"
@@ -81,30 +76,43 @@ def _explain(about: JobDetails) -> Explanation:
         return Explanation(position=position, sentences=past, moves=moves)
     if blocked is not None:
         return msgspec.structs.replace(blocked, sentences=past + blocked.sentences)
-    if row.solo:
-        alone = "has a spare runner" if row.solo == 1 else "runs nothing else"
-        moves = [f"A worker takes it as soon as it {alone}."]
-        return Explanation(position="suspect", sentences=past, moves=moves)
     if about.locked_by and about.may_tell_others:
         past += [f"{holder}." for holder in about.locked_by]
         moves = [holder.mend for holder in about.locked_by]
         return Explanation(position=LIMITED, sentences=past, moves=moves)
-    if about.stream is not None:
-        position, sentences, moves = explain(about.stream, about.now, tells=about.may_tell_others)
-        if position:
-            past += [f"It has been due {since(row.run_at, about.now)}.", *sentences]
-            return Explanation(position=position, sentences=past, moves=moves)
-        past += sentences
+    limit = about.stream and explain(about.stream, about.now, tells=about.may_tell_others)
+    if limit:
+        position, sentences, moves = limit
+        past += [f"It has been due {since(row.run_at, about.now)}.", *sentences]
+        return Explanation(position=position, sentences=past, moves=moves)
+    if row.solo:
+        alone = "has a spare runner" if row.solo == 1 else "runs nothing else"
+        moves = [f"A worker takes it as soon as it {alone}."]
+        return Explanation(position="suspect", sentences=past, moves=moves)
     return _in_line(about, past)
+
+
+def _describe_wait(about: JobDetails) -> tuple[list[str], list[str]]:
+    """Say until when a job waits; return also what ends the wait for its event, if it has one."""
+    row = about.row
+    until = f"in {span(row.run_at - about.now)}, at {stamp(row.run_at)}."
+    if row.event is None:
+        due = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
+        return [f"{due} {until}"], []
+    if about.is_sent:
+        said = f"The event {quote(row.event)}, for which it waits, was sent."
+        return [said], ["The next worker to check makes it due."]
+    said = f"It waits for the event {quote(row.event)}."
+    return [said, f"It stops waiting {until}"], [
+        f"`outlast event {shell_word(row.event)} JSON` sends it."
+    ]
 
 
 def _in_line(about: JobDetails, past: list[str]) -> Explanation:
     """Return why a job waits although some workers could take it."""
     row = about.row
     eligible = [
-        one
-        for one in list_alive(about.workers, about.now)
-        if knows(one, row.task) and serves(one, row.queue) and not drains(one)
+        one for one in list_alive(about.workers, about.now) if takes(one, row.queue, row.task)
     ]
     load = sum(one.running for one in eligible)
     ids = {one.id for one in eligible}
@@ -116,7 +124,7 @@ def _in_line(about: JobDetails, past: list[str]) -> Explanation:
         sentences.append(said)
         position, move = "slots_held", HOLD_NO_SLOTS
     else:
-        first = ", after the jobs before it" if about.place.before and about.may_tell_others else ""
+        first = ", after the jobs before it" if _before(about) and about.may_tell_others else ""
         position = "in_line"
         move = (
             f"A worker takes it once it has a free slot{first}; with more workers it starts sooner."
@@ -130,18 +138,31 @@ def _describe_line(about: JobDetails, eligible: Sequence[WorkerRow], load: int) 
     takers = f"{capitalize(join_names(eligible))} can take it"
     if not about.may_tell_others:
         return [f"{lasts}.", f"{takers}."]
-    before = about.place.before
+    before = _before(about)
     line_up = f"{count_text(before, 'job')} before it" if before else "nothing before it"
+    where = (
+        "in its queue" if about.stream is None else "of its kind; other kinds take turns with it"
+    )
     runs = f"{'runs' if len(eligible) == 1 else 'run'} {count_of(load, 'attempt')} now"
-    return [f"{lasts}, with {line_up} in its queue.", f"{takers} and {runs}."]
+    return [f"{lasts}, with {line_up} {where}.", f"{takers} and {runs}."]
 
 
-def _describe_pause(about: JobDetails) -> Explanation | None:
-    pause = about.pause
-    if pause is None:
-        return None
-    sentences = [describe(pause, about.now)]
-    moves = [f"`{command_to_resume(pause)}` lets it start again."]
+def _before(about: JobDetails) -> int:
+    """Return how many jobs are claimed before it: of its queue, or of its kind under limits."""
+    return about.place.before if about.stream is None else about.stream.ahead
+
+
+def _describe_obstacles(about: JobDetails) -> Explanation | None:
+    """Return what keeps all workers from the job: all its pauses, and that none can take it."""
+    row, hindered = about.row, describe_hindrance(about)
+    pauses = Pauses(about.pauses).find_all(row.queue, row.task, row.tenant)
+    if not pauses:
+        return hindered
+    commands = " and ".join(f"`{command_to_resume(pause)}`" for pause in pauses)
+    sentences = [describe(pause, about.now) for pause in pauses]
+    moves = [f"{commands} {'let' if pauses[1:] else 'lets'} it start again."]
+    if hindered is not None:
+        sentences, moves = sentences + hindered.sentences, moves + hindered.moves
     return Explanation(position="paused", sentences=sentences, moves=moves)
 
 
@@ -200,19 +221,20 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
     knowing = [one for one in live if knows(one, row.task)]
     eligible = [one for one in knowing if serves(one, row.queue)]
     position = hindrance(live, row.queue, row.task)
+    if position is None:
+        return None
+    if asleep := find_sleepers(about.workers, row.queue, row.task, about.now)[-1:]:
+        wait = span(asleep[0].lease_expires_at - about.now)
+        said = f"No worker that can take it is awake: {join_names(asleep)} wakes within {wait}."
+        move = "Nothing needs to be done: it will claim jobs then. A restart wakes it now."
+        return Explanation(position=position, sentences=[said], moves=[move])
     match position:
-        case None:
-            return None
         case "no_workers":
             wanted = f"whose application has the task {task}"
             if row.task == SHELL_TASK:
                 wanted = "with --shell, since the job is a shell command"
             said = f"No worker is alive{_describe_gone(about.workers)}."
             move = f"Start a worker {wanted}."
-            if asleep := [one for one in about.workers if sleeps(one, about.now)]:
-                wait = span(asleep[-1].lease_expires_at - about.now)
-                said = f"No worker is awake: {join_names(asleep[-1:])} wakes within {wait}."
-                move = "Nothing needs to be done: it will claim jobs then. A restart wakes it now."
         case "unservable" if row.task == SHELL_TASK:
             said = (
                 f"It is a shell command, and no live worker runs commands; alive:"

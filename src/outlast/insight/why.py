@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from outlast.base.text import line, percent, since, span, stamp
-from outlast.insight.availability import dead, holds, list_alive, silent, unheard
+from outlast.insight.availability import dead, holds, list_alive, silent, sleeps, unheard
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.sentences import (
     SAID_MAX,
@@ -75,7 +75,18 @@ def _with_expiry(about: JobDetails, answer: Explanation) -> Explanation:
     said = f"It expires in {span(end - about.now)}, at {stamp(end)}, unless it has begun by then."
     if end <= about.now:
         said = f"It expired at {stamp(end)}: the next worker to check will cancel it."
+        again = f"`outlast requeue {about.row.id}` runs it all the same, once it is cancelled."
+        answer = msgspec.structs.replace(answer, moves=[*_start_one(about), again])
     return msgspec.structs.replace(answer, sentences=[*answer.sentences, said])
+
+
+def _start_one(about: JobDetails) -> list[str]:
+    """Say that a worker has to be started, if what comes next takes any worker, and none is there
+    or will be back."""
+    present = list_alive(about.workers, about.now) or [
+        one for one in about.workers if sleeps(one, about.now)
+    ]
+    return [] if present else ["No worker is alive: start one."]
 
 
 def _with_steps(about: JobDetails, answer: Explanation) -> Explanation:
@@ -97,18 +108,19 @@ _WANTED = {Wants.COMPLETED: "to complete", Wants.ENDED: "to end", Wants.DEAD: "t
 
 def _blocked(about: JobDetails) -> Explanation:
     left = [one for one in about.upstream if not one.is_met]
-    if left and left[0].number_left <= len(left) and all(one.state in ENDED for one in left):
+    first = next((one for one in left if one.state is not None and one.state not in ENDED), None)
+    if left and left[0].number_left <= len(left) and first is None:
         left = []  # no worker has noticed the last end yet
     told = [f"{_name(about, one)} {_WANTED[one.wants]}" for one in left[:3]]
     more = left[0].number_left - len(told) if left else 0
     told += [f"{more:,} {'other' if more == 1 else 'others'}"] if more > 0 else []
     said = f"It waits for {_listed(told)}." if told else "All jobs that it waited for have ended."
     moves = ["The next worker to check will queue it, or cancel it if one ended otherwise."]
+    moves += _start_one(about)
     if left:
-        moves = [
-            "It is queued once all have ended that way, and cancelled once one no longer can.",
-            f"`outlast why {left[0].job_id}` explains the first of them.",
-        ]
+        moves = ["It is queued once all have ended that way, and cancelled once one no longer can."]
+    if first is not None:
+        moves.append(f"`outlast why {first.job_id}` explains the first of them.")
     return Explanation(position="blocked", sentences=[said], moves=moves)
 
 
@@ -118,19 +130,23 @@ def _listed(words: list[str]) -> str:
 
 def _failed_upstream(about: JobDetails) -> Explanation:
     row = about.row
-    failed = next((one for one in about.upstream if one.has_failed), None)
+    failed = [one for one in about.upstream if one.has_failed]
     said = f"It was cancelled {at_time(row.ended_at, about.now)}, since it waited for a job"
-    if failed is None:
+    if not failed:
         return Explanation(
             position="upstream",
             sentences=[f"{said} that did not end as required, or was a child of such a job."],
             moves=_requeue(about),
         )
-    had = f"{said} {_WANTED[failed.wants]}: {_name(about, failed)}."
+    had = f"{said} {_WANTED[failed[0].wants]}: {_name(about, failed[0])}."
     moves = [*_requeue(about), "It then runs without waiting."]
-    if failed.state is State.DEAD and about.may_tell_others:
-        again = f"`outlast requeue {failed.job_id}` runs that job again"
-        moves.insert(0, f"{again}, and this one waits for it again.")
+    ended = [one for one in failed if one.state in {State.DEAD, State.CANCELLED}]
+    if ended == failed and about.may_tell_others:
+        each = " and ".join(f"`outlast requeue {one.job_id}`" for one in ended)
+        does, them = ("run those jobs", "them") if ended[1:] else ("runs that job", "it")
+        cancelled = [one for one in ended if one.state is State.CANCELLED]
+        whys = [f"`outlast why {one.job_id}` explains that job." for one in cancelled[:1]]
+        moves = [*whys, f"{each} {does} again, and this one waits for {them} again.", *moves]
     return Explanation(position="upstream", sentences=[had], moves=moves)
 
 
@@ -271,7 +287,12 @@ def _reclaimers(about: JobDetails, besides: WorkerRow | None = None) -> list[str
             )
         ]
     which = f"One of {join_names(others)}" if others[1:] else capitalize(join_names(others))
-    return [f"{which} returns it to the queue."]
+    does = "returns it to the queue"
+    if about.row.cancel_requested:
+        does = "cancels it, as it was asked to stop"
+    elif about.row.losses >= about.row.policy.max_losses:
+        does = "declares it dead: its budget of losses is used up"
+    return [f"{which} {does}."]
 
 
 def _progress(row: StoredJob) -> list[str]:

@@ -46,15 +46,17 @@ class Pauses:
 
     def find(self, queue: str, task: str, tenant: str | None) -> Pause | None:
         """Return the first pause that applies to such a job, or None if it is not paused."""
-        if not self.listed:
-            return None
+        return next(iter(self.find_all(queue, task, tenant)), None) if self.listed else None
+
+    def find_all(self, queue: str, task: str, tenant: str | None) -> list[Pause]:
+        """Return all pauses that apply to such a job."""
         names = {
             PauseKind.QUEUE: queue,
             PauseKind.TASK: task,
             PauseKind.TENANT: tenant,
             PauseKind.ALL: "",
         }
-        return next((pause for pause in self.listed if names[pause.kind] == pause.name), None)
+        return [pause for pause in self.listed if names[pause.kind] == pause.name]
 
 
 NO_PAUSES = Pauses()

@@ -287,6 +287,11 @@ class Inspector(ABC):
         (row,) = await self._rows("inspect", "returns", job_id=job_id)
         return bool(row["found"])
 
+    async def is_sent(self, job_id: int) -> bool:
+        """Whether the event was sent that a job waits for."""
+        (row,) = await self._rows("inspect", "sent", job_id=job_id)
+        return bool(row["found"])
+
     async def newest_flows(self, before: int, most: int, *, blocked: bool) -> list[int]:
         """Return jobs by which flows are found, newest first, with ids below ``before``: blocked
         ones, or others with dependencies or children."""

@@ -144,16 +144,13 @@ class PermitRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a queued job in a stream stands. ``ahead``: jobs before it in its stream. ``turn``: how
-    many open streams of its task and queue come before it. ``blocked_by``: the permit that blocks
-    the stream, with the ``cost`` of a start there and the ``holders``, the jobs that run under it
-    (id, worker's name, seconds), longest first. ``holder``: the job that has to end before another
-    one of an ordered stream starts. ``throttled_by``: the job that has found the limit exhausted,
-    and waits for the end of that hold."""
+    """Where a queued job in a stream stands. ``ahead``: jobs before it in its stream.
+    ``blocked_by``: the permit that blocks the stream, with the ``cost`` of a start there and the
+    ``holders``, the jobs that run under it (id, worker's name, seconds), longest first. ``holder``:
+    the job that has to end before another one of an ordered stream starts. ``throttled_by``: the
+    job that has found the limit exhausted, and waits for the end of that hold."""
 
     ahead: int
-    turn: int
-    idle: bool
     holder: int | None = None
     blocked_by: PermitRow | None = None
     limit: LimitRow | None = None

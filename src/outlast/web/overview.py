@@ -12,6 +12,7 @@ from outlast.insight.deaths import DeathGroup, read_largest_groups
 from outlast.insight.doctor.facts import Facts, Locks
 from outlast.insight.doctor.findings import SCHEDULES, WORKERS
 from outlast.insight.history import Series, read_last_hour
+from outlast.insight.queries import read_workers
 from outlast.insight.stats import Overview, read_overview
 from outlast.store.finding import Finding, Level, judge
 from outlast.store.protocol import Store
@@ -65,8 +66,8 @@ async def read_lately(visit: Visit) -> tuple[Series | None, dict[str, Series]]:
 
 async def _judge_schedules(store: Store, now: float) -> list[Finding]:
     """Return the doctor's findings on schedules: it examines the ticks of a whole year."""
-    rows = await store.inspector.schedules(SCHEDULES_MAX)
-    facts = Facts(place="", now=now, locks=Locks(path=""), schedules=rows)
+    rows, workers = await store.inspector.schedules(SCHEDULES_MAX), await read_workers(store)
+    facts = Facts(place="", now=now, locks=Locks(path=""), schedules=rows, workers=workers)
     return [*judge(SCHEDULES, facts)]
 
 
@@ -99,6 +100,7 @@ PAGES: dict[str, tuple[str, str]] = {
     "failing": ("/workers", "Workers"),
     "failing_duty": ("/workers", "Workers"),
     "lacks_tags": ("/queues", "Queues"),
+    "late_schedules": ("/schedules", "Schedules"),
     "limit_closed": ("/limits", "Limits"),
     "limit_held": ("/limits", "Limits"),
     "limit_recounted": ("/limits", "Limits"),

@@ -134,9 +134,9 @@ def test_the_doctor_and_groups_of_dead_jobs_show_escapes_and_send_none(duty: str
 def test_what_a_limit_allows_shows_escapes_and_sends_none() -> None:
     row = hostile(LimitRow(name="", running=1, held_until=NOW + 9))
     permit = hostile(PermitRow(id=1, name="", key="", running=1, used=1))
-    place = StreamPlace(ahead=1, turn=1, idle=False, blocked_by=permit, limit=row)
+    place = StreamPlace(ahead=1, blocked_by=permit, limit=row)
     said = [spec_text(row), _state(row), next_start(permit, row, NOW)]
-    said += [text for part in explain(place, NOW, tells=True) for text in part]
+    said += [text for part in explain(place, NOW, tells=True) or () for text in part]
     assert not RAW & set("".join(said))
 
 
@@ -144,7 +144,7 @@ def test_a_command_to_copy_holds_a_name_as_one_word() -> None:
     name = "$(touch pwned)'; touch pwned; '"
     limit = LimitRow(name=name, running=1, spacing=1.0, held_until=NOW + 9)
     permit = PermitRow(id=1, name=name, key="", running=1, used=1)
-    place = StreamPlace(ahead=1, turn=1, idle=False, blocked_by=permit, limit=limit)
+    place = StreamPlace(ahead=1, blocked_by=permit, limit=limit)
     free = msgspec.structs.replace(limit, held_until=None)
     full = msgspec.structs.replace(place, limit=free)
     dear = msgspec.structs.replace(

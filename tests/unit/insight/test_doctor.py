@@ -135,6 +135,11 @@ def waiting(**row: Any) -> Facts:
     return facts(statistics=numbers)
 
 
+def idle(**numbers: Any) -> Facts:
+    found = msgspec.structs.replace(STATISTICS, lanes=[], running=[])
+    return facts(statistics=msgspec.structs.replace(found, **numbers), workers=[])
+
+
 def locks(**changes: Any) -> Facts:
     return facts(locks=msgspec.structs.replace(WELL.locks, **changes))
 
@@ -157,6 +162,7 @@ BERLIN, NOWHERE = (
     f'{{"cron":"*/30 2 * * *","zone":"{zone}"}}' for zone in ("Europe/Berlin", "No/Where")
 )
 HOLDER = LockHolder("the lock of limits", 1, "guest", "psql", may_work=False, seconds=None)
+LATE = msgspec.structs.replace(PLAIN_SCHEDULE, since=NOW - 86_400, next_tick=NOW - 86_400)
 CASES: list[tuple[Facts, str, str, str]] = [
     (file(open_to={"/srv/jobs.db": 0o644}), "warning", "private", "Every user of this machine can"),
     (file(open_to={"/srv/jobs.db": 0o644, "/srv/jobs.db-locks": 0o2770}), "warning", "private",
@@ -296,6 +302,14 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(environment=LIMITED), "ok", "privileges", "shop may enqueue, and is not for workers."),
     (facts(schedules=[a_schedule(name="s", spec=BERLIN)]), "warning", "clock_changes",
      "Schedule s, cron '*/30 2 * * *' in Europe/Berlin: on 2030-03-31 it skips 02:00, 02:30; on"),
+    (facts(schedules=[LATE], workers=[]), "problem", "late_schedules",
+     "Schedule nightly was due 21 h ago (2029-12-31 03:00:00 UTC), and no worker has fired it."),
+    (facts(schedules=[LATE]), "problem", "late_schedules", "Schedule nightly was due 21 h ago"),
+    (idle(suspects=[QueueCount("q", 1)]), "problem", "workers", "No worker is alive, and jobs"),
+    (idle(blocked=[QueueCount("q", 1)]), "problem", "workers", "No worker is alive, and jobs"),
+    (idle(), "warning", "workers", "No worker is alive."),
+    (facts(workers=[msgspec.structs.replace(ASLEEP, tasks=["mail"])]), "warning", "unservable",
+     "No live worker can take 2 jobs of the task 'render' in the queue 'q'."),
     (facts(schedules=[a_schedule(name="s", spec=NOWHERE)]), "warning", "schedules",
      "This host cannot fire schedule s: zone 'No/Where'"),
     (server(lock_holders=[HOLDER]), "problem", "locks_of_limits",
@@ -310,6 +324,11 @@ CASES: list[tuple[Facts, str, str, str]] = [
 HEALTHY = [
     WELL,
     waiting(waiting=0, running=0),
+    facts(workers=[worker(2, tasks=["mail"]), ASLEEP]),
+    *(
+        facts(schedules=[msgspec.structs.replace(LATE, **changes)])
+        for changes in ({"paused": True}, {"declared": False}, {"since": NOW})
+    ),
     waiting(running=2, held_until=NOW - 1),
     file(),
     facts(workers=[worker(), worker(2)]),

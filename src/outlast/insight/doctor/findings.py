@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from outlast.base.text import count_of, line, shell_word, since, span
-from outlast.errors import UsageError
+from outlast.errors import ConfigError, UsageError
 from outlast.insight.availability import dead, health, list_untaken, sleeps
 from outlast.insight.doctor.facts import Application, Facts, Locks, MessengerUrl
 from outlast.insight.limits import counted
 from outlast.insight.pauses import command_to_resume, describe
-from outlast.insight.schedules import call_of, falling_into_changes, find_malformed
+from outlast.insight.schedules import call_of, falling_into_changes, find_malformed, spec_of
 from outlast.insight.sentences import (
     HOLD_NO_SLOTS,
     NAME_MAX,
@@ -37,6 +38,7 @@ HOUR, DAY = 3_600.0, 86_400.0
 LEASE_SHORT, LEASE_LONG = 10.0, 300.0  # seconds
 SAID_MAX, PATH_MAX = 600, 200  # characters
 SCHEDULES_SHOWN, TASKS_SHOWN = 5, 10
+LATE_SECONDS = 60.0  # the workers' clocks may differ
 GRANT = "Run `outlast migrate --grant ROLE` as the owner of the tables."
 
 
@@ -125,8 +127,11 @@ def _group(
 
 def _asleep(facts: Facts) -> str:
     """Return the names of workers that sleep: each has a row for every time that it was awake."""
-    names = dict.fromkeys(one.name for one in facts.workers if sleeps(one, facts.now))
-    return list_some([*names])
+    return list_some([*dict.fromkeys(one.name for one in _sleepers(facts))])
+
+
+def _sleepers(facts: Facts) -> list[WorkerRow]:
+    return [one for one in facts.workers if sleeps(one, facts.now)]
 
 
 def _releases(facts: Facts) -> list[str]:
@@ -173,9 +178,9 @@ class Untaken(NamedTuple):
 
 
 def _untaken(facts: Facts) -> list[Untaken]:
-    live = facts.live
-    lanes = facts.lanes if live else []
-    return [Untaken(*each) for each in list_untaken(lanes, live, Pauses(facts.pauses))]
+    present = [*facts.live, *_sleepers(facts)]
+    lanes = facts.lanes if present else []
+    return [Untaken(*each) for each in list_untaken(lanes, present, Pauses(facts.pauses))]
 
 
 START = "Start one: `outlast worker MODULE:APP`."
@@ -227,7 +232,8 @@ WORKERS: Table[Facts] = (
     Check(OK, "workers", _asleep,
         lambda f: f"No worker is awake: {_asleep(f)} will check for jobs soon."),
     Check(PROBLEM, "workers",
-        lambda f: f.is_read and (it := f.statistics) and (f.lanes or it.suspects or it.running),
+        lambda f: f.is_read and (it := f.statistics)
+        and (f.lanes or it.suspects or it.running or it.blocked),
         "No worker is alive, and jobs wait for one.", START),
     Check(WARNING, "workers", lambda f: f.is_read, "No worker is alive.", START),
     Each(lambda f: _group(f, f.workers, dead),
@@ -311,6 +317,17 @@ class LimitNow(NamedTuple):
         return f"{counted(self.row, 'waiting')} due jobs wait for the limit {quote(self.row.name)}"
 
 
+def _late(facts: Facts) -> list[tuple[str, float]]:
+    """Return the schedules whose next tick has been due for LATE_SECONDS, with that tick."""
+    by, found = facts.now - LATE_SECONDS, []
+    for row in facts.schedules:
+        if row.declared and not row.paused:
+            with suppress(ConfigError):
+                tick = spec_of(row).next_after(row.since)
+                found += [] if tick is None or tick > by else [(row.name, tick)]
+    return found
+
+
 def _unreadable(facts: Facts) -> list[str]:
     told = ((row.name, find_malformed(row)) for row in facts.schedules)
     return [f"{line(name)}: {line(why, SAID_MAX)}" for name, why in told if why is not None]
@@ -351,6 +368,11 @@ CLOCK_CHANGES: Table[list[tuple[str, str]]] = (
 )  # fmt: skip
 SCHEDULES: Table[Facts] = (
     Each(lambda f: [[*falling_into_changes(f.schedules, f.now)]], *CLOCK_CHANGES),
+    Each(lambda f: [(one, f) for one in _late(f)[:SCHEDULES_SHOWN]],
+        Check(PROBLEM, "late_schedules", True,
+            lambda at: f"Schedule {line(at[0][0])} was due {at_time(at[0][1], at[1].now)}, and no"
+            " worker has fired it.",
+            lambda at: "Check the logs of the workers that declare it." if at[1].live else START)),
     Check(WARNING, "schedules", _unreadable,
         lambda f: f"This host cannot fire schedule {_unreadable(f)[0]}"
         f"{f', and {len(_unreadable(f)) - 1} more' if _unreadable(f)[1:] else ''}.",

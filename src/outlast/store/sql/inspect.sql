@@ -101,6 +101,10 @@ FROM (SELECT d.upstream_id AS job_id, d.wants, d.place, d.state = 3 AS has_faile
                  SELECT 1 FROM outlast_jobs o WHERE o.id = d.upstream_id AND o.state = 'completed') AS is_met
       FROM outlast_dependencies d WHERE d.job_id = :job_id ORDER BY is_met, d.state <> 3, d.place LIMIT :most) u
 LEFT JOIN outlast_jobs j ON j.id = u.job_id ORDER BY u.is_met, NOT u.has_failed, u.place
+-- name: sent
+-- Whether the event was sent that a job waits for.
+SELECT EXISTS (SELECT 1 FROM outlast_waits w JOIN outlast_events e ON e.name = w.event
+               WHERE w.job_id = :job_id AND NOT w.woken) AS found
 -- name: unresolved
 -- Jobs whose state contradicts their dependencies, in one snapshot, for `outlast verify`: neither blocked nor
 -- cancelled, though a dependency is left; blocked though none is; or blocked by a job that has ended, is gone or is not

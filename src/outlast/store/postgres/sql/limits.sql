@@ -186,19 +186,13 @@ FROM outlast_permits p LEFT JOIN outlast_limits l ON l.name = p.name
 WHERE p.id = :permit
 
 -- name: stream_place
--- Show a job's place in its stream, in numbers up to :most; no row: the job is in no stream now. A stream that no
--- exchange has met yet counts as open, behind all others.
+-- Show a job's place in its stream, in numbers up to :most; no row: the job is in no stream now.
 SELECT (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
             WHERE o.task = j.task AND o.queue = j.queue AND o.stream = j.stream AND o.position IS NOT NULL
               AND coalesce(o.aged, o.position) < coalesce(j.aged, j.position)
             ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :most) c) AS ahead,
-       (SELECT count(*) FROM (
-            SELECT FROM outlast_streams o
-            WHERE o.task = j.task AND o.queue = j.queue AND o.blocked IS NULL AND NOT o.idle
-              AND (o.rank, o.turn) < (CASE WHEN j.aged IS NULL THEN -j.priority ELSE 0 END, coalesce(s.turn, 9223372036854775807))
-            ORDER BY o.task, o.queue, o.rank, o.turn LIMIT :most) c) AS turn,
-       coalesce(s.idle, false) AS idle, s.blocked, CASE WHEN s.blocked = -2 THEN s.holder END AS holder, j.needs
+       s.blocked, CASE WHEN s.blocked = -2 THEN s.holder END AS holder, j.needs
 FROM outlast_jobs j LEFT JOIN outlast_streams s ON s.id = j.stream
 WHERE j.id = :id AND j.position IS NOT NULL AND j.stream IS NOT NULL
 

@@ -297,8 +297,7 @@ LEFT JOIN outlast_limits AS l ON l.name = p.name
 ORDER BY p.used DESC, p.key
 -- name: permit
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, 0 AS noted, p.tat,
-       max(coalesce(l.held_until, p.held_until), coalesce(p.held_until, l.held_until)) AS held_until,
-       nullif(p.opens_at, p.kept_until) AS opens_at
+       p.held_until, nullif(p.opens_at, p.kept_until) AS opens_at
 FROM outlast_permits AS p LEFT JOIN outlast_limits AS l ON l.name = p.name
 WHERE p.id = :permit
 -- name: stream_place
@@ -307,12 +306,7 @@ SELECT (SELECT count(*) FROM (
             WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = j.task AND o.queue = j.queue
               AND o.stream = j.stream AND coalesce(o.aged, o.position) < coalesce(j.aged, j.position)
             LIMIT :most)) AS ahead,
-       (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_streams AS o INDEXED BY outlast_streams_open
-            WHERE o.blocked IS NULL AND o.idle = 0 AND o.task = s.task AND o.queue = s.queue
-              AND (o.rank < s.rank OR o.rank = s.rank AND o.turn < s.turn)
-            LIMIT :most)) AS turn,
-       s.idle <> 0 AS idle, s.blocked, CASE WHEN s.blocked = -2 THEN s.holder END AS holder, CAST(j.needs AS TEXT) AS needs
+       s.blocked, CASE WHEN s.blocked = -2 THEN s.holder END AS holder, CAST(j.needs AS TEXT) AS needs
 FROM outlast_jobs AS j JOIN outlast_streams AS s ON s.id = j.stream
 WHERE j.id = :id AND j.stream IS NOT NULL AND j.position IS NOT NULL
 -- name: holders
