@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from outlast.cli.logs import ROUTINE_MAX, LogWriter, Thinned
 from tests.manual_clock import ManualClock
+from tests.waiting import until
 
 
 def rendered(entry: object) -> str:
@@ -62,16 +65,21 @@ def test_the_number_of_dropped_entries_is_logged_later() -> None:
     assert sum(int(count) for _, count in told) + written == 200
 
 
-def test_a_closed_pipe_ends_the_writing_quietly() -> None:
-    read, write = os.pipe()
-    os.close(read)
-    writer = LogWriter(rendered, write)
-    writer.put({"event": "this is not read"})
-    writer._thread.join(60)
-    assert not writer._thread.is_alive()
-    writer.put({"event": "nor this"})
-    writer.close()
-    os.close(write)
+@pytest.mark.xfail(strict=True)
+def test_entries_are_written_again_after_a_time_in_which_they_could_not_be(tmp_path: Path) -> None:
+    """As where the disk was full, or the reader of a named pipe was restarted."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write = os.open(pipe, os.O_WRONLY)
+    os.close(reader)
+    writer = LogWriter(lambda entry: f"{entry['event']} {entry.get('entries', '')}", write)
+    writer.put({"event": "this is lost"})
+    until(lambda: writer.dropped, "the loss of an entry", 10)
+    with pipe.open("rb") as stream:
+        writer.put({"event": "this is read"})
+        writer.close(seconds=60)
+        os.close(write)
+        assert stream.read() == b"this is read \nlog_dropped 1\n"
 
 
 def test_an_entry_that_cannot_be_rendered_is_reported() -> None:

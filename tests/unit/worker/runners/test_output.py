@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from pathlib import Path
+
+import pytest
 
 from outlast.worker.runners.output import PASSED_BYTES_MAX, QUEUE_BYTES_MAX, JobName, Lines, Output
 from outlast.worker.runners.process import READ_BYTES
+from tests.waiting import until
 
 
 def find_no_job(token: int) -> None:
@@ -50,6 +54,21 @@ def test_output_that_is_not_read_is_held_up_to_a_number_of_bytes():
             output.write(1, b"last\n")
         assert os.read(reads, 10) == b"last\n"
     os.close(reads)
+    os.close(writes)
+
+
+@pytest.mark.xfail(strict=True)
+def test_output_is_written_again_after_a_time_in_which_it_could_not_be(tmp_path: Path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    writes = os.open(pipe, os.O_WRONLY)
+    os.close(reader)
+    with closing(Output(writes)) as output:
+        output.write(1, b"lost\n")
+        until(lambda: output.dropped, "the loss of a chunk", 10)
+        with pipe.open("rb") as stream:
+            output.write(1, b"read\n")
+            assert stream.readline() == b"read\n"
     os.close(writes)
 
 
