@@ -88,8 +88,8 @@ class LogWriter:
             first = self._queue.get()
             rest = [self._queue.get() for _ in range(min(self._queue.qsize(), TOGETHER_MAX))]
             if not write_all(self._fd, b"".join(map(self._text, [first, *rest]))):
-                return
-            if self.dropped and self._queue.qsize() < self._most // 2:
+                self.dropped += 1 + len(rest)
+            elif self.dropped and self._queue.qsize() < self._most // 2:
                 count, self.dropped = self.dropped, 0
                 lost = {"level": "warning", "event": "log_dropped", "entries": count}
                 write_all(self._fd, self._text(lost))

@@ -34,8 +34,8 @@ NOT_KNOWN = "outlast: it is not known which of the attempts in this runner wrote
 
 
 class Output:
-    """Copies runners' output to this process's stderr on a thread; drops it while stderr is
-    blocked. ``dropped``: the number of dropped chunks."""
+    """Copies runners' output to this process's stderr on a thread; drops it while stderr takes
+    none. ``dropped``: the number of dropped chunks."""
 
     def __init__(self, fd: int | None = None) -> None:
         self._fd = sys.__stderr__.fileno() if fd is None and sys.__stderr__ else fd
@@ -60,12 +60,14 @@ class Output:
         self._thread.join(CLOSE_SECONDS)
 
     def _copy(self) -> None:
-        while (data := self._queue.get()) is not None and write_all(self._fd or 2, data):
+        while (data := self._queue.get()) is not None:
+            self.dropped += not write_all(self._fd or 2, data)
             self._written += len(data)
 
 
 def write_all(fd: int, data: bytes) -> bool:
-    """Write everything, however long the reader takes; return False if there is no reader."""
+    """Write everything, however long the reader takes; return False if that fails, as on a full
+    disk, or without a reader."""
     rest = memoryview(data)
     while rest:
         try:
