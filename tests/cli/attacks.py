@@ -21,7 +21,7 @@ GIVEN = {
     "MODULE:APP": ["shop:app"],
     "TASK": ["nap"],
     "ID": ["1"],
-    "CMD ARG…": ["true"],
+    "CMD ARG": ["true"],
     "NAME": ["nightly"],
     "SECONDS": ["5"],
     "queue|task|tenant|all": ["all"],
@@ -136,7 +136,7 @@ def _is_flag(option: Any) -> bool:
 def _needed(command: Any) -> Iterator[str]:
     for each in command.params:
         if each.param_type_name == "argument" and each.required:
-            yield from GIVEN[each.metavar]
+            yield from GIVEN[each.metavar.rstrip("…")]
 
 
 def _with(flag: str, words: tuple[str, ...], name: str) -> tuple[str, ...]:

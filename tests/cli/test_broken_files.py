@@ -89,7 +89,7 @@ def a_link_to(target: str) -> Callable[[Path], None]:
     return replaced_by(lambda path: path.symlink_to(target))
 
 
-NOT_THERE = Broken(("there is no database file", "`outlast migrate` makes"), makers=True)
+NOT_THERE = Broken(("there is no database file", "`outlast migrate` creates"), makers=True)
 NOT_YET = Broken(("is not an Outlast store yet: `outlast migrate` makes it one",), makers=True)
 NO_DATABASE = Broken(("is not a SQLite database", "restore a backup"))
 NO_FILE = Broken(("is not a file",), codes=(2,))
@@ -169,7 +169,7 @@ def place(whole: bytes) -> Iterator[Path]:
 
 def test_each_argument_of_a_command_is_known_here() -> None:
     names = {
-        each.metavar
+        each.metavar.rstrip("…")
         for _, command in commands()
         for each in command.params
         if each.param_type_name == "argument" and each.required

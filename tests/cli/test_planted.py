@@ -66,7 +66,7 @@ def arguments(command: Any, world: World) -> list[list[str]]:
     if [each.name for each in wanted] == ["job_id"]:
         completed, running, dead, *_, queued = world.names["job_id"]
         return [[one] for one in (completed, running, dead, queued)]
-    return [[word for each in wanted if each.required for word in GIVEN[each.metavar]]]
+    return [[word for each in wanted if each.required for word in GIVEN[each.metavar.rstrip("…")]]]
 
 
 @pytest.fixture

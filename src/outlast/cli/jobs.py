@@ -51,7 +51,7 @@ class CalledTask(msgspec.Struct, Options, kw_only=True):
     app: Application
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")]
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON.")
+        list[str] | None, typer.Argument(metavar="JSON…", help="Its arguments: JSON, or NAME=JSON.")
     ] = None
 
     def find(self, url: str | None = None) -> tuple[App, Task[..., Any], list[Any], dict[str, Any]]:

@@ -73,10 +73,10 @@ AppUrl = Annotated[str | None, option("--url", "URL", "The store. Default: the a
 Json = Annotated[bool, flag("--json", "Print one JSON document, for programs.")]
 JobId = Annotated[int, typer.Argument(metavar="ID", callback=_check, help="The job's number.")]
 JobIds = Annotated[
-    list[int], typer.Argument(metavar="ID", callback=_check, help="The jobs' numbers.")
+    list[int], typer.Argument(metavar="ID…", callback=_check, help="The jobs' numbers.")
 ]
 SomeIds = Annotated[
-    list[int] | None, typer.Argument(metavar="ID", callback=_check, help="The jobs' numbers.")
+    list[int] | None, typer.Argument(metavar="ID…", callback=_check, help="The jobs' numbers.")
 ]
 Owner = Annotated[
     str | None, option("--tenant", "NAME", "The customer or project whose job it is.")

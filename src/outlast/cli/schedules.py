@@ -38,7 +38,7 @@ NEXT_SHOWN = 10
 ZONE_AT_END = "%Y-%m-%d %H:%M:%S %Z"
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
-Names = Annotated[list[str], typer.Argument(metavar="NAME", help="The schedules.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="The schedules.")]
 
 HELP = """List schedules, or pause, resume, trigger, backfill or delete some.
 

@@ -105,7 +105,7 @@ def _counts(rows: Sequence[WorkerRow], now: float) -> str:
 
 def drain(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Names or ids of workers.")
+        list[str] | None, typer.Argument(metavar="NAME…", help="Names or ids of workers.")
     ] = None,
     every: Annotated[bool, flag("--all", "All workers of this store.")] = False,
     wait: Annotated[bool, flag("--wait", "Wait until they have ended.")] = False,

@@ -63,7 +63,7 @@ def watch_deaths(*, tracer_provider: trace.TracerProvider | None = None) -> Call
     its runner, or another worker. Return a function that stops this.
 
     Call it in the function that ``outlast worker --setup`` names. The span of an attempt whose
-    worker has died has no length: its start is known only to the store.
+    worker has died has no duration: only the store knows its start.
     """
     tracer = trace.get_tracer("outlast", tracer_provider=tracer_provider)
     return foreign_ends.listen(lambda ended: _trace_death(tracer, ended, SYSTEM))

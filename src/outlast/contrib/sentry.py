@@ -34,8 +34,8 @@ OUTPUT_LINES = 20  # of a crash report that are sent along
 def instrument(app: App, *, ignore: Sequence[type[BaseException]] = ()) -> None:
     """Report the exceptions of this application's tasks, each attempt in its own scope.
 
-    Call it once for each application. A verdict (``Retry``, ``Snooze``, ``Cancel``) is no error,
-    ``Dead`` is one. An attempt that failed without raising, such as one that obeyed its timeout or
+    Call it once for each application. Verdicts (``Retry``, ``Snooze``, ``Cancel``) are not errors;
+    ``Dead`` is. An attempt that failed without raising, such as one that obeyed its timeout or
     whose result cannot be stored, is reported as a message.
 
     Args:

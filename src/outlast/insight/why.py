@@ -252,7 +252,7 @@ def _its_end(about: JobDetails) -> tuple[str, list[str], list[str]]:
     if left is not None and left <= 0:
         said = f"Its timeout of {timeout(row)} ran out {span(-left)} ago."
         return "overdue", [said], ["Its worker ends it; if that is stuck, any other worker does."]
-    limits = [] if left is None else [f"Of its timeout of {timeout(row)}, {span(left)} are left."]
+    limits = [] if left is None else [f"{span(left)} of its timeout of {timeout(row)} are left."]
     if row.policy.stall_timeout is not None:
         stall = span(row.policy.stall_timeout)
         limits.append(f"It is ended if it neither reports nor saves for {stall}.")

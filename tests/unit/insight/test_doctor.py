@@ -272,7 +272,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(application=ENCRYPTS, unencrypted=PLAIN_JOBS[:1], schedules=[SEALED_SCHEDULE]), "hint",
      "encryption", "but also runs plain ones: there are none."),
     (facts(application=ENCRYPTS, unencrypted=[MANY_JOBS]), "hint", "encryption",
-     "ones: perhaps more behind the first 10000 jobs."),
+     "ones: perhaps more after the first 10000 jobs."),
     (facts(malformed={7: "policy"}), "warning", "malformed_jobs", "1 dead job cannot be read (pol"),
     (facts(malformed=dict.fromkeys(range(1, 9), "policy")), "warning", "malformed_jobs",
      "1, 2, 3, 4, 5 and 3 more"),

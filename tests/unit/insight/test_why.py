@@ -263,7 +263,7 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
         ["Attempt 2 (token 72) has been running for 12 s on worker W-1 (h1)",
          "sent its last heartbeat 1 s ago",
          "its lease lasts 59 s more", "It last reported 40%, counting: commit 400.",
-         "Of its timeout of 1 min, 48 s are left.", "neither reports nor saves for 30 s"],
+         "48 s of its timeout of 1 min are left.", "neither reports nor saves for 30 s"],
     ),
     ("running", asked(running(), worker(drain_requested=True)), ["no timeout", "is draining"]),
     (

@@ -72,7 +72,7 @@ def _is_limited(facts: Facts) -> bool:
 
 STORE: Table[Facts] = (
     Check(PROBLEM, "store", lambda f: f.error, lambda f: _first_line(f.error),
-        lambda f: "Check --url or $OUTLAST_URL; `outlast migrate` makes a new store."
+        lambda f: "Check --url or $OUTLAST_URL; `outlast migrate` creates a new store."
         if "outlast migrate" in f.error else "Check --url or $OUTLAST_URL, and the store itself."),
     Check(OK, "store", True, lambda f: f"{f.place} answers."),
     Check(PROBLEM, "schema", lambda f: f.mismatch, lambda f: f"{line(f.mismatch, SAID_MAX)}.",
@@ -110,7 +110,7 @@ class Group(NamedTuple):
 
     @property
     def trouble(self) -> str:
-        """The words behind the colon."""
+        """The words after the colon."""
         return self.words.partition(": ")[2]
 
 
@@ -483,7 +483,7 @@ def _describe_plain(facts: Facts, it: Application, own: set[str]) -> Iterator[st
         yield f"{count_of(len(schedules), 'schedule')} ({list_some(schedules)})"
     looked_at = sum(one.looked_at for one in facts.unencrypted)
     if it.encryption == "optional" and looked_at >= UNENCRYPTED_MAX:
-        yield f"perhaps more behind the first {UNENCRYPTED_MAX} jobs"
+        yield f"perhaps more after the first {UNENCRYPTED_MAX} jobs"
 
 
 def _is_plain(row: ScheduleRow, own: set[str]) -> bool:

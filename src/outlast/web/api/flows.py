@@ -35,7 +35,7 @@ async def show_flow(visit: Visit, *, limit: Limit = ROWS) -> Document:
 
 @ROUTES.at("/flows/{job_id:int}/cancel", Right.CANCEL, body=Act, by_tenant=True, answer=CHANGED)
 async def cancel(visit: Visit, sent: Act) -> Document:
-    """Cancel what waits of a flow, ask what runs to stop. The answer has how many jobs of each."""
+    """Cancel a flow's waiting jobs, ask its running ones to stop. The answer says how many each."""
     return {"id": visit.job_id, "jobs": await act_on_found(visit, Verb.CANCEL, sent.by(visit))}
 
 
