@@ -154,7 +154,7 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
         (["workers", "drain"], ["name the workers to drain, or give --all"]),
         (["workers", "drain", "web", "--all"], ["name the workers to drain, or give --all"]),
         (["workers", "--all", "drain", "web"], ["belong to the list: leave them out"]),
-        (["worker"], ["MODULE:APP", "--shell"]),
+        (["worker"], ["or run commands alone, with --shell"]),
         (["worker", "--shell", "--reload"], ["--reload needs an application"]),
         (["worker", "shop:app", "--max-jobs", "3"], ["--max-jobs", "--until-empty"]),
         (["worker", "a:b", "--until-empty", "--max-jobs", "0"], ["--max-jobs", "--until-empty"]),
@@ -181,6 +181,28 @@ def test_wrong_usage_is_two_lines(
     assert len(told.err.splitlines()) <= 2
     for word in words:
         assert word in told.err
+
+
+@pytest.mark.xfail(strict=True, reason="neither is told with what to write")
+@each_case(
+    ("arguments", "told"),
+    [
+        (["jbos"], "'jbos' (here: jobs)\n"),
+        (["start"], "'start' (here: worker)\n"),
+        (["dead", "retry"], "'retry' (here: requeue)\n"),
+        (["dead", "start"], "'start'; choose from: list, groups, requeue, discard\n"),
+        (["entrylist"], "'entrylist'; choose from: worker, enqueue, job, cancel,"),
+        (["job"], "Missing argument 'ID': the job's number\n"),
+        (["enqueue"], "Missing argument 'MODULE:APP': your application, as in shop.jobs:app; Mis"),
+        (["completion"], "Missing argument 'bash|zsh|fish': your shell\n"),
+        (["worker"], "name your application, as in `outlast worker shop.jobs:app`"),
+    ],
+)
+def test_what_is_not_known_or_not_given_is_told_with_what_to_write(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert told in capsys.readouterr().err
 
 
 LEAVES = [path for path in COMMANDS if all(path != each[:-1] for each in COMMANDS)]
