@@ -183,7 +183,6 @@ def test_wrong_usage_is_two_lines(
         assert word in told.err
 
 
-@pytest.mark.xfail(strict=True, reason="neither is told with what to write")
 @each_case(
     ("arguments", "told"),
     [

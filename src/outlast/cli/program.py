@@ -76,10 +76,11 @@ def _report_error(error: Exception, program: str) -> int:
 
     if isinstance(error, Abort):
         return INTERRUPTED
-    told = getattr(error, "format_message", None)
-    if told is None:
+    if not hasattr(error, "format_message"):
         return tell(error, program)
-    text = plainly(str(told()).replace("Value error, ", ""), error)
+    from outlast.cli.usage import told_of
+
+    text = plainly(told_of(error).replace("Value error, ", ""), error)
     path = getattr(getattr(error, "ctx", None), "command_path", "outlast")
     say(f"{text}\nrun `{path} --help` to see how it is used")
     return int(getattr(error, "exit_code", FAULT))

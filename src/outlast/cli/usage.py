@@ -45,18 +45,30 @@ class CheckedCommand(TyperCommand):
         try:
             values, rest, _ = self.make_parser(ctx).parse_args(args=[*given])
         except _Misuse as error:
-            return [*faults, error.format_message()]
+            return [*faults, told_of(error)]
         for each in self.get_params(ctx):
             if not each.is_eager and not (unknown and each.param_type_name == "argument"):
                 try:
                     _, rest = each.handle_parse_result(ctx, values, rest)
                 except _Misuse as error:
-                    faults.append(error.format_message())
+                    faults.append(told_of(error))
         return faults
 
 
 class CommandGroup(TyperGroup):
     """A group that lists its commands with the whole first line of their help, which typer cuts."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; of an unknown one, say which of ours is meant, or all."""
+        name = args[0]
+        if name[:1] == "-" or name in self.commands or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from outlast.payload.option_words import OF_COMMANDS, hint, near
+
+        ours = OF_COMMANDS.get(name)
+        meant = ours if ours in self.commands else near(name, self.commands)
+        rest = "" if meant else f"; choose from: {', '.join(self.commands)}"
+        raise _Misuse(f"No such command {name!r}{hint(meant)}{rest}", ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list."""
@@ -67,6 +79,15 @@ class CommandGroup(TyperGroup):
                     for name, each in self.commands.items()
                 ]
             )
+
+
+def told_of(error: Any) -> str:
+    """Return typer's message; of a missing argument, with its help."""
+    text = str(error.format_message())
+    about = getattr(getattr(error, "param", None), "help", None)
+    if not about or not text.startswith("Missing argument"):
+        return text
+    return f"{text.partition('.')[0]}: {about[0].lower()}{about[1:].rstrip('.')}"
 
 
 def show_help(context: typer.Context) -> None:

@@ -231,7 +231,10 @@ def worker(
         raise UsageError("--until-empty exits for good, --idle-after only sleeps: choose one")
     chosen = settings.read()
     if app is None and not chosen.shell:
-        raise UsageError("name your application, MODULE:APP; or run commands alone, with --shell")
+        raise UsageError(
+            "name your application, as in `outlast worker shop.jobs:app`; or run commands alone,"
+            " with --shell"
+        )
     app = app or NO_APPLICATION
     as_json = log_format is LogFormat.JSON
     on_line = _to_log if as_json else None  # else output goes to stderr unchanged

@@ -1,4 +1,4 @@
-"""Translate other queues' names of options and states, so that an error can name ours."""
+"""Translate other queues' names of commands, options and states, so that an error can name ours."""
 
 from __future__ import annotations
 
@@ -114,6 +114,19 @@ OF_APP_OPTIONS = {
     "backend": "nothing to set: results are in the store",
     "broker": "the URL of the store, as the first argument",
     "include": "import the modules of tasks in the module that makes the app",
+}
+OF_COMMANDS = {
+    "beat": "schedules",
+    "init": "migrate",
+    "inspect": "jobs",
+    "list": "jobs",
+    "ls": "jobs",
+    "purge": "cancel",
+    "retry": "requeue",
+    "revoke": "cancel",
+    "show": "job",
+    "start": "worker",
+    "status": "stats",
 }
 OF_STATES = {
     "aborted": "cancelled",
