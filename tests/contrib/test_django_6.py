@@ -82,10 +82,11 @@ def run(*command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.xfail(strict=True, reason="each list warns that get_actions lacks action_location")
 def test_the_project_s_tests_pass_on_django_6(
     bare_store_url: str, python_of_6: str, tmp_path: Path
 ) -> None:
-    own: dict[str, Any] = {}
+    own: dict[str, Any] = {"PYTHONWARNINGS": "error:Overriding"}  # what a later Django takes away
     if bare_store_url.startswith("sqlite"):
         own["BOOKSHOP_TEST_FILE"] = str(tmp_path / "test.sqlite3")
     done = manage(
