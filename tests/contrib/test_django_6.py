@@ -82,7 +82,6 @@ def run(*command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="each list warns that get_actions lacks action_location")
 def test_the_project_s_tests_pass_on_django_6(
     bare_store_url: str, python_of_6: str, tmp_path: Path
 ) -> None:

@@ -133,12 +133,16 @@ class JobAdmin(_ReadOnly):
     search_help_text = "The number of a job"
     readonly_fields = ("attempts_made",)
 
-    def get_actions(self, request: Any) -> Any:
-        """Return the acts on jobs for which this user has the permission."""
+    def get_actions(self, request: Any, action_location: Any = None) -> Any:
+        """Return the acts on jobs for which this user has the permission; none on the page of one.
+
+        Only Django 6.1 and later say where they are to be shown.
+        """
+        is_of_one = getattr(action_location, "name", None) == "CHANGE_FORM"
         return {
             verb: (_act_on, verb, f"{verb.capitalize()} the selected jobs")
             for verb in Verb
-            if self.may(request, f"{verb}_job")
+            if self.may(request, f"{verb}_job") and not is_of_one
         }
 
     @admin.display(description="attempts that did not complete")
