@@ -73,6 +73,8 @@ class Admin(TransactionTestCase):
         failed = tasks.fails.enqueue()
         work(failed)
         cancelled = tasks.mail.enqueue("bob")
+        one = self.client.get(f"{JOBS}{cancelled.id}/change/").content.decode()
+        self.assertNotIn('value="cancel"', one, "acts are on the list alone")
         self.assertIn("1 of 1 cancelled", self.act(JOBS, "cancel", cancelled.id))
         self.assertEqual(self.state(cancelled.id), "cancelled")
         self.assertIn("1 of 2 discarded", self.act(JOBS, "discard", failed.id, cancelled.id))
