@@ -119,7 +119,7 @@ async def ask_broker(broker: str) -> tuple[int, int]:
 
 
 def tell(workers: Workers, jobs: list[Any], seconds: list[float], broker: tuple[int, int]) -> int:
-    """Print what was measured beside the original's figures; 0 if all is as promised."""
+    """Print what was measured beside the figures asked for; 0 if all is as promised."""
     ends = [[each["outcome"] for each in job["attempts"]] for job in jobs]
     lost = [job["attempts"][0] for job in jobs]
     skipped = len(workers.told("job_skipped_active_elsewhere"))
@@ -128,7 +128,7 @@ def tell(workers: Workers, jobs: list[Any], seconds: list[float], broker: tuple[
     )
     limit = analyze.policy.stall_timeout
     print(f"""
-| what | the original | ours | measured now |
+| what (tests/mission.md) | the system that asked for it | ours | measured now |
 |---|---|---|---|
 | A4 A9: pod restart | 3 s, by host name: robs siblings | its `--instance`, or its lock file | \
 runs again {seconds[0]:.1f} s after the kill, {seconds[1]:.1f} s after its registration |

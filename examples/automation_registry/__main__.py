@@ -88,11 +88,11 @@ def tell(
     stats: Any,
     why: str,
 ) -> int:
-    """Print what was measured beside the original's figures; 0 if all is as promised."""
+    """Print what was measured beside the figures asked for; 0 if all is as promised."""
     workers, lost = stats["workers"], stats["deactivations"]["hour"]
     pickup, left, killed, frozen = seconds
     print(f"""
-| what | the original | ours | measured now |
+| what (tests/mission.md) | the system that asked for it | ours | measured now |
 |---|---|---|---|
 | B1: registration | name, role, capabilities; a beat in 30 s | name, tags, tasks; a beat in 2 s | \
 {len(TAGS)} workers, each with a tag |

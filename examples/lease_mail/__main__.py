@@ -76,7 +76,7 @@ async def split(job: Any, proxy: Any, mail: Any, workers: list[subprocess.Popen[
 
 
 def tell(audit: Any, letters: list[Any], seconds: tuple[float, float, float], right: bool) -> int:
-    """Print what was measured beside the original's figures; 0 if all is as promised."""
+    """Print what was measured beside the figures asked for; 0 if all is as promised."""
     print("The audit trail, as `outlast job` has it:")
     for each in audit["attempts"]:
         print(
@@ -85,7 +85,7 @@ def tell(audit: Any, letters: list[Any], seconds: tuple[float, float, float], ri
     one = [tuple(row) for row in letters] == [("ann", "acme", audit["token"])]
     moved = [each["outcome"] for each in audit["attempts"]]
     print(f"""
-| what | the original | ours | measured now |
+| what (tests/mission.md) | the system that asked for it | ours | measured now |
 |---|---|---|---|
 | C1 C4: cancelled while it runs | with a heartbeat, 30 s | at once | {seconds[2]:.1f} s |
 | C2: back from a partition | its id is refused | and its runner is killed before | \

@@ -72,12 +72,12 @@ def list_begun(job: Any) -> list[Any]:
 
 
 def tell(report: Any, hung: Any, killed: Any, whole: bool, unseen: bool) -> int:
-    """Print what was measured beside the original's figures; 0 if all is as promised."""
+    """Print what was measured beside the figures asked for; 0 if all is as promised."""
     ran, (limit, again) = seconds(report), list_begun(hung)
     died, done = list_begun(killed)
     alone = len(report["attempts"]) == 1
     print(f"""
-| what | the original | ours | measured now |
+| what (tests/mission.md) | the system that asked for it | ours | measured now |
 |---|---|---|---|
 | E1: claim and end | two transactions | two, or the end is in yours, as is the enqueue | \
 a job of a rolled back order: {"none" if unseen else "FOUND"} |

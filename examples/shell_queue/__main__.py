@@ -105,13 +105,13 @@ def load(pid: int) -> float:
 
 
 def tell(job: Any, killed_at: float, written: list[str], dead: Any, busy: float) -> int:
-    """Print what was measured beside the original's figures; 0 if all is as promised."""
+    """Print what was measured beside the figures asked for; 0 if all is as promised."""
     lost, done = job["attempts"]
     again = datetime.fromisoformat(done["started_at"]).timestamp() - killed_at
     repeated = len(written) - len(set(written))
     crash = lost["crash"]
     print(f"""
-| what | the original | ours | measured now |
+| what (tests/mission.md) | the system that asked for it | ours | measured now |
 |---|---|---|---|
 | D1: sign of life | a beat per task, every 30 s | a beat per worker, every 2 s | \
 {busy:.1f} % of a processor for worker two, its start included (D6) |
