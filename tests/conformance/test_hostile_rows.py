@@ -322,8 +322,8 @@ async def test_no_value_in_a_limits_rows_stops_others_or_documents(
         await store.set_limit(SetLimit(name=row.name, running=2))
         await store.hold_limit(Hold(row.name, "", 1.0))
     for job_id in ids:
-        place = await store.inspector.stream_place(job_id)
-        assert place is None or explain(place, 1e9, tells=True)
+        if (place := await store.inspector.stream_place(job_id)) is not None:
+            explain(place, 1e9, tells=True)
     await verify(store.inspector)
     await store.prune(jobs_older_than=0.0, workers_older_than=0.0)
 

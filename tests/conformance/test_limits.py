@@ -605,25 +605,6 @@ async def test_jobs_that_wait_for_a_limit_are_listed_by_their_phase(
             assert (said[0], details.phase) == (phase, phase)
 
 
-async def test_verify_finds_a_permit_that_is_miscounted_and_a_stream_that_is_forgotten(
-    store: Store, hands: Hands
-) -> None:
-    await declare(store, running=1)
-    await enqueued(store, *[limited(need("a"))] * 2)
-    await hands.claim()
-    await hands.claim()
-    assert (await verify(store.inspector)).findings == []
-    async with raw(store.url) as file:
-        await file.run("UPDATE outlast_permits SET used = 0")
-    found = {finding.rule for finding in (await verify(store.inspector)).violations}
-    assert found == {"permits_are_counted", "no_stream_is_forgotten"}
-    async with raw(store.url) as file:
-        await file.run("UPDATE outlast_permits SET used = 1")
-        await file.run("UPDATE outlast_streams SET blocked = NULL, idle = (1 = 1)")
-    found = {finding.rule for finding in (await verify(store.inspector)).violations}
-    assert found == {"no_stream_is_forgotten"}
-
-
 @pytest.mark.parametrize("wrong", [0, 5])
 async def test_a_permit_that_is_miscounted_is_counted_again_and_no_other(
     store: Store, hands: Hands, wrong: int

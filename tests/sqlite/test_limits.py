@@ -37,7 +37,7 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore
 
 @pytest.fixture
 async def hands(store: SqliteStore) -> Hands:
-    return await Hands.on(store)
+    return await Hands.on(store, lease=600.0)
 
 
 async def test_a_stream_that_no_worker_serves_holds_no_permit(

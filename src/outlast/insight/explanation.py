@@ -28,7 +28,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     """All facts about one job. ``attempts`` are its closed attempts by token; ``now`` is in seconds
     since 1970. ``held``: running jobs, as many as were read. ``stream``: its place in the stream
     where it waits for limits or its turn, if any. ``locked_by``: sessions that block its limits.
-    ``is_sent``: whether the event that it waits for was sent.
+    ``is_sent``: whether the event that it waits for was sent; None: this role may not know.
     ``upstream``: the first jobs that it waits or waited for. ``steps``: its kept steps.
     ``may_tell_others``: whether an answer may count and name other jobs, which may belong to other
     tenants."""
@@ -44,7 +44,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     pauses: Sequence[Pause] = ()
     stream: StreamPlace | None = None
     locked_by: Sequence[LockHolder] = ()
-    is_sent: bool = False
+    is_sent: bool | None = False
     upstream: Sequence[DependencyRow] = ()
     steps: Sequence[StepRow] = ()
     may_tell_others: bool = True

@@ -114,7 +114,7 @@ async def read_details(
     has_upstream = row.state is State.BLOCKED or row.reason == UPSTREAM
     refusals: list[RefusalRow] = []
     steps: list[StepRow] = []
-    is_sent = False
+    is_sent: bool | None = None
     with suppress(NotPermitted):  # a role that only enqueues may read all else
         is_sent = row.event is not None and await inspector.is_sent(job_id)
         refusals = await inspector.refusals(job_id)

@@ -339,7 +339,7 @@ async def one_job_for_a_key(inspector: Inspector) -> InStore:
 
 def _unresolved(each: Unresolved) -> str:
     if each.event is not None:
-        return f"it waits for the event {each.event!r}, which was sent, but nothing would wake it"
+        return f"it waits for the event {each.event!r}, but nothing would wake it"
     if each.is_open:
         return f"it did not wait for job {each.upstream_id}, which has not ended as required"
     if each.upstream_id is None:

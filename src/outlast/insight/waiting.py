@@ -103,9 +103,9 @@ def _describe_wait(about: JobDetails) -> tuple[list[str], list[str]]:
         said = f"The event {quote(row.event)}, for which it waits, was sent."
         return [said], ["The next worker to check makes it due."]
     said = f"It waits for the event {quote(row.event)}."
-    return [said, f"It stops waiting {until}"], [
-        f"`outlast event {shell_word(row.event)} JSON` sends it."
-    ]
+    unless = ", unless that was done" if about.is_sent is None else ""
+    move = f"`outlast event {shell_word(row.event)} JSON` sends it{unless}."
+    return [said, f"It stops waiting {until}"], [move]
 
 
 def _in_line(about: JobDetails, past: list[str]) -> Explanation:

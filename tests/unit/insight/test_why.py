@@ -64,6 +64,12 @@ def test_what_a_job_waits_for_comes_before_how_it_waits() -> None:
     assert "and 62,307 others." in said(asked(job(state=State.BLOCKED), upstream=first))
 
 
+def test_who_may_not_know_whether_an_event_was_sent_is_not_told_to_send_it_again() -> None:
+    row = job(waiting=True, run_at=NOW + 90, event="approve:17", attempt_count=3)
+    answer = why(JobDetails(row=row, attempts=[], workers=[worker()], now=NOW, is_sent=None))
+    assert answer.moves == ["`outlast event approve:17 JSON` sends it, unless that was done."]
+
+
 def test_a_job_does_not_wait_for_ends_that_no_worker_has_noticed_yet() -> None:
     ended = [
         upstream(3, task="fetch", state=State.COMPLETED, number_left=2),

@@ -232,8 +232,7 @@ WORKERS: Table[Facts] = (
     Check(OK, "workers", _asleep,
         lambda f: f"No worker is awake: {_asleep(f)} will check for jobs soon."),
     Check(PROBLEM, "workers",
-        lambda f: f.is_read and (it := f.statistics)
-        and (f.lanes or it.suspects or it.running or it.blocked),
+        lambda f: f.is_read and (it := f.statistics) and (f.lanes or it.suspects or it.running),
         "No worker is alive, and jobs wait for one.", START),
     Check(WARNING, "workers", lambda f: f.is_read, "No worker is alive.", START),
     Each(lambda f: _group(f, f.workers, dead),

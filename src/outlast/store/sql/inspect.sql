@@ -109,7 +109,7 @@ SELECT EXISTS (SELECT 1 FROM outlast_waits w JOIN outlast_events e ON e.name = w
 -- Jobs whose state contradicts their dependencies, in one snapshot, for `outlast verify`: neither blocked nor
 -- cancelled, though a dependency is left; blocked though none is; or blocked by a job that has ended, is gone or is not
 -- awaited, without a notice about it. (A completion that only a walk sees needs none: state 4, outlast_follow_v1.) Or
--- they wait for an event that was sent, without a notice about it.
+-- they wait for an event that was sent, without a notice about it, or that counts as noticed.
 SELECT g.id AS job_id, d.upstream_id, true AS is_open, NULL AS event
 FROM outlast_dependencies d JOIN outlast_jobs g ON g.id = d.job_id LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 WHERE d.state <> 2 AND (d.state <> 4 OR j.state <> 'completed') AND d.place >= 0
@@ -126,9 +126,10 @@ WHERE g.state = 'blocked' AND d.state <> 2
   AND NOT EXISTS (SELECT 1 FROM outlast_upstream_notices n WHERE n.job_id = d.upstream_id)
 UNION ALL
 SELECT w.job_id, NULL, false, w.event
-FROM outlast_waits w JOIN outlast_events e ON e.name = w.event JOIN outlast_jobs j ON j.id = w.job_id AND j.token = w.token
-WHERE NOT w.woken AND j.state = 'queued' AND j.position IS NULL
-  AND NOT EXISTS (SELECT 1 FROM outlast_upstream_notices n WHERE n.event = w.event)
+FROM outlast_waits w JOIN outlast_jobs j ON j.id = w.job_id AND j.token = w.token
+WHERE j.state = 'queued' AND j.position IS NULL
+  AND (w.woken OR EXISTS (SELECT 1 FROM outlast_events e WHERE e.name = w.event)
+       AND NOT EXISTS (SELECT 1 FROM outlast_upstream_notices n WHERE n.event = w.event))
 LIMIT :most
 -- name: workers
 -- Workers with the number of jobs that they hold: the live ones, and the :gone_max that have gone last, each by its

@@ -223,13 +223,15 @@ ORDER BY p.name, p.key LIMIT :most
 
 -- name: forgotten
 -- Find streams with due jobs that no exchange would open: the stream is idle, or its floor is above one of them, or it
--- is blocked by a permit that has room, without a notice, an instant at which it opens, or an open stream that needs
--- it. Find also due jobs that name the stream of another task, or a missing one, and jobs of the line whose lane is
--- missing. In one snapshot, for `outlast verify`.
+-- is blocked by a permit that is missing, or that has room, without a notice, a near instant at which it opens, or an
+-- open stream that needs it. Find also due jobs that name the stream of another task, or a missing one, jobs of the line
+-- whose lane is missing, and jobs that no request asks for, or that are due at no time. In one snapshot, for `outlast
+-- verify`.
 SELECT DISTINCT j.task, j.queue, NULL AS name, NULL AS key
 FROM outlast_jobs j
 WHERE j.position IS NOT NULL AND j.stream IS NULL AND j.solo <= 0
   AND NOT EXISTS (SELECT FROM outlast_lanes l WHERE l.task = j.task AND l.queue = j.queue AND l.priority = j.priority)
+  OR j.state = 'queued' AND (j.solo > 2 OR j.position < 1 OR j.run_at > 1e15)
 UNION ALL
 SELECT DISTINCT j.task, j.queue, NULL, NULL
 FROM outlast_jobs j
@@ -250,7 +252,9 @@ WHERE EXISTS (SELECT FROM outlast_jobs j
        OR s.blocked = -2 AND NOT EXISTS (
            SELECT FROM outlast_jobs h
            WHERE h.id = s.holder AND h.stream = s.id AND h.ended_at IS NULL AND h.position IS NULL)
-       OR s.blocked IS NOT NULL AND p.opens_at IS NULL
+       OR s.blocked <> -2 AND p.id IS NULL
+       OR s.blocked IS NOT NULL
+       AND (p.opens_at IS NULL OR p.opens_at > 1 + greatest(p.tat, p.kept_until, date_part('epoch', statement_timestamp())))
        AND p.used < coalesce(p.own_running, l.running, 2147483647) AND l.name IS NOT NULL
        AND greatest(p.held_until, l.held_until, 0) <= date_part('epoch', statement_timestamp())
        AND s.costs[array_position(s.permits, p.id)] <= CASE WHEN l.spacing IS NULL THEN 1e9 ELSE l.burst END

@@ -325,6 +325,11 @@ WHERE p.used <> coalesce(h.holders, 0)
 ORDER BY p.name, p.key LIMIT :most
 -- name: forgotten
 -- `miscounted` and `forgotten` are for `outlast verify`; postgres/sql/limits.sql says which rows they find.
+SELECT DISTINCT j.task, j.queue, NULL AS name, NULL AS key
+FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
+WHERE j.position IS NOT NULL AND j.stream IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.id = j.stream AND s.task = j.task AND s.queue = j.queue)
+UNION ALL
 SELECT s.task, s.queue, p.name, p.key
 FROM outlast_streams AS s LEFT JOIN outlast_permits AS p ON p.id = s.blocked
 LEFT JOIN outlast_limits AS l ON l.name = p.name
@@ -334,7 +339,9 @@ WHERE EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
   AND (s.idle OR s.blocked = -2 AND NOT EXISTS (
            SELECT 1 FROM outlast_jobs AS h
            WHERE h.id = s.holder AND h.stream = s.id AND h.ended_at IS NULL AND h.position IS NULL)
-       OR s.blocked IS NOT NULL AND p.opens_at IS NULL AND p.freed = 0 AND l.name IS NOT NULL
+       OR s.blocked <> -2 AND p.id IS NULL
+       OR s.blocked IS NOT NULL AND p.freed = 0 AND l.name IS NOT NULL
+       AND (p.opens_at IS NULL OR p.opens_at > 1 + max(p.tat, coalesce(p.kept_until, 0), :now))
        AND p.used < coalesce(p.own_running, l.running, 2147483647)
        AND coalesce(p.held_until, 0) <= :now AND coalesce(l.held_until, 0) <= :now
        AND (l.spacing IS NULL OR NOT EXISTS (
@@ -344,4 +351,4 @@ WHERE EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
        AND NOT EXISTS (SELECT 1 FROM outlast_streams AS o CROSS JOIN json_each(o.needs) AS e
                        WHERE o.blocked IS NULL AND o.idle = 0
                          AND json_extract(o.needs, e.fullkey || '[0]') = p.id))
-ORDER BY s.task, s.queue LIMIT :most
+ORDER BY task, queue LIMIT :most
