@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pty
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -182,19 +185,29 @@ def test_what_stays_as_it_is_is_named(outlast: Outlast, store_url: str) -> None:
 def test_a_terminal_shows_a_bar(dead, folder: Path) -> None:
     url, _ = dead
     ours, theirs = pty.openpty()
-    try:
-        said = subprocess.run(
-            [sys.executable, "-m", "outlast.cli", "dead", "requeue", "--error", "late"],
-            cwd=folder,
-            env=environment(OUTLAST_URL=url, TERM="xterm", COLUMNS="80"),
-            stdout=subprocess.PIPE,
-            stderr=theirs,
-            timeout=SECONDS,
-            check=True,
-        )
-        shown = os.read(ours, 100_000).decode()
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    with open(ours, "rb", buffering=0) as terminal, ThreadPoolExecutor() as threads:
+        shown = threads.submit(_read_to_the_end, terminal)
+        try:
+            said = subprocess.run(
+                [sys.executable, "-m", "outlast.cli", "dead", "requeue", "--error", "late"],
+                cwd=folder,
+                env=environment(OUTLAST_URL=url, TERM="xterm", COLUMNS="80"),
+                stdout=subprocess.PIPE,
+                stderr=theirs,
+                timeout=SECONDS,
+                check=True,
+            )
+        finally:
+            os.close(theirs)
     assert said.stdout == b"3 jobs requeued\n"
-    assert "action 1" in shown
+    assert b"action 1" in shown.result()
+
+
+def _read_to_the_end(terminal: BinaryIO) -> bytes:
+    """Read what a terminal shows until it is closed: one read returns 4 KB, which a bar that waits
+    fills within seconds."""
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: it is closed
+        while part := terminal.read(100_000):
+            shown += part
+    return shown

@@ -15,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.core.signals import setting_changed
 from django.db import transaction
 from django.http import HttpResponse
+from django.http.request import split_domain_port
 from django.views.decorators.csrf import csrf_exempt
 
 from outlast.base.sync import run_in_background
@@ -99,7 +100,7 @@ def _scope_of(request: Any, within: str, host: str) -> dict[str, Any]:
         (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
         for name, value in request.headers.items()
     ]
-    name, _, port = host.partition(":")
+    name, port = split_domain_port(host)
     user = request.user
     can = [right for right, permission in PERMISSIONS.items() if user.has_perm(permission)]
     return {
@@ -113,7 +114,7 @@ def _scope_of(request: Any, within: str, host: str) -> dict[str, Any]:
         "root_path": request.path.removesuffix(within).rstrip("/"),
         "query_string": request.META.get("QUERY_STRING", "").encode("latin-1"),
         "headers": headers,
-        "server": (name, int(port) if port.isdigit() else None),
+        "server": (name.strip("[]"), int(port) if port else None),
         "client": (request.META.get("REMOTE_ADDR", ""), 0),
         STATE: Access(user.get_username(), can=can),
     }

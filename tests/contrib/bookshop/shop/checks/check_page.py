@@ -7,10 +7,10 @@ from typing import Any
 
 from django.contrib.auth.models import Permission, User
 from django.core.exceptions import ImproperlyConfigured
-from django.test import TransactionTestCase, override_settings
+from django.test import RequestFactory, TransactionTestCase, override_settings
 
 from outlast.contrib.django.models import JobRecord
-from outlast.contrib.django.page import PERMISSIONS, close_page
+from outlast.contrib.django.page import PERMISSIONS, _scope_of, close_page
 from outlast.insight.hiding import HIDDEN
 from outlast.web.access import Right
 from shop import tasks
@@ -67,6 +67,17 @@ class Page(TransactionTestCase):
         self.sign_in("view_job")
         self.assertEqual(self.get().status_code, 400)
         self.assertEqual(self.get(headers={"host": "shop.example.org"}).status_code, 200)
+
+    def test_the_server_is_the_host_that_was_asked_for(self):
+        asked = RequestFactory().get(PAGE)
+        asked.user = User.objects.create_user("ann")
+        for host, server in {
+            "shop.example.org": ("shop.example.org", None),
+            "127.0.0.1:8010": ("127.0.0.1", 8010),
+            "[::1]": ("::1", None),
+            "[::1]:8010": ("::1", 8010),
+        }.items():
+            self.assertEqual(_scope_of(asked, "", host)["server"], server)
 
     def test_a_job_is_cancelled_with_the_permission_and_from_the_page_alone(self):
         result = tasks.mail.enqueue("ann")
