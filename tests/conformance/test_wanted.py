@@ -93,6 +93,22 @@ async def test_what_is_paused_wants_no_worker(
     assert await wanted(store) == left
 
 
+@pytest.mark.xfail(strict=True)
+async def test_jobs_of_a_paused_tenant_want_no_worker(store: Store) -> None:
+    """In the line, not in it yet, in a stream of the tenant, and in one of several tenants."""
+    await declare(store, running=3)
+    for tenant in ("held", "other", "third"):
+        await enqueued(store, job(tenant=tenant), job(tenant=tenant, delay=-5.0))
+        await enqueued(store, *[limited(need("a"), tenant=tenant)] * 2)
+        await enqueued(store, limited(fair=tenant, tenant=tenant))
+    await (await Hands.on(store)).exchange(limit=1, tasks=["app.none"])
+    assert await wanted(store) == 6 + 3 + 3
+    await store.pause(NewPause(kind=PauseKind.TENANT, name="held"))
+    assert await wanted(store) == 4 + 3 + 2
+    await store.pause(NewPause(kind=PauseKind.TENANT, name="other"))
+    assert await wanted(store) == 2 + 2 + 1
+
+
 async def test_suspects_that_are_due_are_wanted(store: Store, store_url: str) -> None:
     ids = await enqueued(store, job(), job())
     async with raw(store_url) as file:
@@ -289,6 +305,18 @@ async def test_a_shared_limit_wants_no_more_than_it_lets_run_of_all_keys(store: 
     assert await wanted(store) == 3 + 1 + 2
 
 
+@pytest.mark.xfail(reason='PostgreSQL alone')
+async def test_each_shared_limit_wants_no_more_than_it_lets_run(store: Store) -> None:
+    for name in ("a", "b"):
+        await declare(store, name, running=2)
+        jobs = [limited(need(name), priority=priority) for priority in range(3) for _ in range(4)]
+        await enqueued(store, *jobs)
+    await declare(store, "r", spacing=60.0, burst=3.0)
+    await enqueued(store, *[limited(need("r"), priority=priority) for priority in range(3)] * 2)
+    await (await Hands.on(store)).exchange(limit=1, tasks=["app.none"])
+    assert await wanted(store) == 2 + 2 + 3
+
+
 async def test_keys_in_order_want_one_worker_each(store: Store) -> None:
     await store.declare_limits([NewLimit("o", LimitSpec(running=1, per=None, ordered=True))])
     await enqueued(store, *[ordered(f"k{n % 3}") for n in range(30)])
@@ -312,3 +340,14 @@ async def test_the_count_stops_at_its_bound(store: Store) -> None:
         await store.enqueue([job()] * 4_000)
     assert await wanted(store) == 10_000
     assert (await read_scale(store, "default"))["at_least"]
+
+
+@pytest.mark.slow_on("sqlite")
+@pytest.mark.xfail(reason='PostgreSQL alone')
+async def test_what_a_limit_has_no_room_for_hides_no_other_job(store: Store) -> None:
+    await declare(store, running=4_990)
+    for priority in range(2):
+        await store.enqueue([limited(need("a"), priority=priority)] * 4_990)
+    await enqueued(store, *[limited(fair=f"t{n}", tenant=f"t{n}") for n in range(50)])
+    await (await Hands.on(store)).exchange(limit=1, tasks=["app.none"])
+    assert await wanted(store) == 5_040
