@@ -93,7 +93,6 @@ async def test_what_is_paused_wants_no_worker(
     assert await wanted(store) == left
 
 
-@pytest.mark.xfail(strict=True)
 async def test_jobs_of_a_paused_tenant_want_no_worker(store: Store) -> None:
     """In the line, not in it yet, in a stream of the tenant, and in one of several tenants."""
     await declare(store, running=3)
@@ -305,7 +304,6 @@ async def test_a_shared_limit_wants_no_more_than_it_lets_run_of_all_keys(store: 
     assert await wanted(store) == 3 + 1 + 2
 
 
-@pytest.mark.xfail(reason='PostgreSQL alone')
 async def test_each_shared_limit_wants_no_more_than_it_lets_run(store: Store) -> None:
     for name in ("a", "b"):
         await declare(store, name, running=2)
@@ -343,7 +341,6 @@ async def test_the_count_stops_at_its_bound(store: Store) -> None:
 
 
 @pytest.mark.slow_on("sqlite")
-@pytest.mark.xfail(reason='PostgreSQL alone')
 async def test_what_a_limit_has_no_room_for_hides_no_other_job(store: Store) -> None:
     await declare(store, running=4_990)
     for priority in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from sqlite3 import Cursor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -157,31 +158,32 @@ async def _due(rows: Rows, queue: str, permits: Permits) -> int:
     paused = {(row["kind"], row["name"]) for row in await rows("inspect", "wanted_paused")}
     if paused & {("all", ""), ("queue", queue)}:
         return 0
+    tenants = [name for kind, name in paused if kind == "tenant"]
+    rows = partial(rows, queue=queue, tenants=tenants)
     may_run = await _find_servable(rows, queue)
-    values = {"queue": queue, "most": COUNT_MAX}
     count = 0
     for row in await rows("inspect", "wanted_tasks", tasks_max=TASKS_MAX):
         task = row["task"]
         if count < COUNT_MAX and ("task", task) not in paused and may_run(task):
             left = COUNT_MAX - count
-            count += (await rows("inspect", "wanted_lined", queue=queue, task=task, most=left))[0][
-                "number"
-            ]
+            count += (await rows("inspect", "wanted_lined", task=task, most=left))[0]["number"]
     for part, most in (("streams", COUNT_MAX), ("due", COUNT_MAX), ("moved_on", 1)):
-        for row in await rows("inspect", f"wanted_{part}", **values) if count < most else ():
+        for row in await rows("inspect", f"wanted_{part}", most=COUNT_MAX) if count < most else ():
             if count < most and ("task", row["task"]) not in paused and may_run(row["task"]):
                 is_stream = part == "streams"
-                count += await _take(rows, queue, permits, row) if is_stream else row["number"]
+                count += await _take(rows, permits, row) if is_stream else row["number"]
     return count
 
 
-async def _take(rows: Rows, queue: str, permits: Permits, stream: Row) -> int:
+async def _take(rows: Rows, permits: Permits, stream: Row) -> int:
     """Return how many jobs of an open stream may start, and let them have their permits."""
     needs = needs_of(stream["needs"])
     permits.read(needs)
-    room = [permits.budgets[need.permit].room(need.cost).starts for need in needs]
-    values = {"task": stream["task"], "queue": queue, "stream": stream["id"]}
-    (row,) = await rows("inspect", "wanted_of_stream", most=min([COUNT_MAX, *room]), **values)
+    room = min(
+        [COUNT_MAX, *(permits.budgets[need.permit].room(need.cost).starts for need in needs)]
+    )
+    values = {"task": stream["task"], "stream": stream["id"], "most": COUNT_MAX, "room": room}
+    (row,) = await rows("inspect", "wanted_of_stream", **values)
     for need in needs:
         permits.budgets[need.permit].take(row["number"], need.cost)
     return int(row["number"])

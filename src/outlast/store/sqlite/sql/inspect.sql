@@ -95,21 +95,27 @@ WITH RECURSIVE t (task, place) AS (
 )
 SELECT task FROM t WHERE task IS NOT NULL
 -- name: wanted_lined
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
-    WHERE position IS NOT NULL AND stream IS NULL AND task = :task AND queue = :queue LIMIT :most)
+SELECT max(count(*) FILTER (WHERE tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p)),
+           count(*) >= :most) AS number
+FROM (SELECT tenant FROM outlast_jobs INDEXED BY outlast_jobs_line
+      WHERE position IS NOT NULL AND stream IS NULL AND task = :task AND queue = :queue LIMIT :most)
 -- name: wanted_streams
 SELECT id, task, CAST(needs AS TEXT) AS needs FROM outlast_streams INDEXED BY outlast_streams_open
-WHERE blocked IS NULL AND idle = 0 AND queue = :queue LIMIT :most
+WHERE blocked IS NULL AND idle = 0 AND queue = :queue
+  AND (tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p)) LIMIT :most
 -- name: wanted_of_stream
 SELECT count(*) AS number FROM (
-    SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_stream
-    WHERE task = :task AND queue = :queue AND stream = :stream AND stream IS NOT NULL AND position IS NOT NULL LIMIT :most)
+    SELECT 1 FROM (
+        SELECT tenant FROM outlast_jobs INDEXED BY outlast_jobs_stream
+        WHERE task = :task AND queue = :queue AND stream = :stream AND stream IS NOT NULL AND position IS NOT NULL LIMIT :most)
+    WHERE tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p) LIMIT :room)
 -- name: wanted_due
 SELECT task, count(*) AS number FROM (
-    SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_due
-    WHERE queue = :queue AND state = 'queued' AND position IS NULL AND run_at <= :now
-    LIMIT :most)
+    SELECT task, tenant, row_number() OVER () AS n FROM (
+        SELECT task, tenant FROM outlast_jobs INDEXED BY outlast_jobs_due
+        WHERE queue = :queue AND state = 'queued' AND position IS NULL AND run_at <= :now
+        LIMIT :most))
+WHERE n = :most OR tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p)
 GROUP BY task
 -- name: wanted_moved_on
 -- What only an exchange or a worker moves on.
@@ -129,6 +135,7 @@ FROM (SELECT d.job_id FROM outlast_upstream_notices AS n CROSS JOIN outlast_depe
       WHERE w.event = n.event AND w.woken = 0 LIMIT :most) AS d
 CROSS JOIN outlast_jobs AS j
 WHERE j.id = d.job_id AND j.queue = :queue AND j.state IN ('queued', 'blocked') AND j.position IS NULL
+  AND (j.tenant IS NULL OR j.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))
 UNION ALL
 SELECT coalesce(json_extract(call, '$.task'), ''), 1 FROM outlast_schedules INDEXED BY outlast_schedules_next
 WHERE paused = 0 AND declared = 1 AND next_tick IS NOT NULL AND next_tick <= :now AND json_valid(call)

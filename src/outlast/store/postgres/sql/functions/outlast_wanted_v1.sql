@@ -2,18 +2,18 @@
 -- For autoscalers: divide the count by the number of jobs that a worker has room for. Any program may call it. Each
 -- count uses one index and stops at its bound.
 --
--- Jobs under limits count if their stream is open, as many as their limits have room for (room). A limit that several
--- streams share has room for all of them together: of what they count, the excess is subtracted. Where limits share
--- streams, that of the one limit with the largest excess is, so the count may still be too high.
+-- Jobs under limits count if their stream is open, as many as their limits have room for. Streams are counted one after
+-- the other: what one takes of a limit, no later one has.
 --
 -- What only an exchange or a worker moves on counts as one job if nothing else is due: otherwise a fleet that was
 -- scaled to zero would not come back for it. These are streams and permits with notices, permits whose time has come,
 -- jobs that wait for an event or for other jobs about which there are notices, and due schedules.
 --
--- Jobs of a paused queue or task are left out. So are jobs that no number of workers could take: workers serve the
--- queue, but no live worker of it, and none among the last thousand rows of workers, has announced the job's task. (If
--- no worker serves the queue, all jobs are counted: a fleet that was scaled to zero has to come back.) Names are found
--- in the JSON of workers and schedules as text, so that an unreadable row stops nothing.
+-- Jobs of a paused queue, task or tenant are left out; of a look that stops at its bound, one job counts all the same,
+-- since others may follow those of paused tenants. Left out, too, are jobs that no number of workers could take: workers
+-- serve the queue, but no live worker of it, and none among the last thousand rows of workers, has announced the job's
+-- task. (If no worker serves the queue, all jobs are counted: a fleet that was scaled to zero has to come back.) Names
+-- are found in the JSON of workers and schedules as text, so that an unreadable row stops nothing.
 CREATE FUNCTION outlast_wanted_v1(p_queue text) RETURNS integer
 LANGUAGE plpgsql STABLE
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
@@ -27,15 +27,19 @@ DECLARE
     v_served text[];  -- column tasks of the workers that serve the queue
     v_is_served boolean;
     v_paused text[];
-    v_lined text[];
+    v_tenants text[];
+    v_tasks text[];
     v_task text;
-    v_name text;
     v_count integer := 0;
     v_part integer;
+    v_room integer; v_one integer; v_need integer := 1; v_first integer;
+    v_ids bigint[]; v_of text[]; v_streams integer[]; v_ones integer[]; v_costs double precision[];
+    v_free integer[]; v_spacing double precision[]; v_burst double precision[]; v_ahead double precision[];
 BEGIN
     IF NOT EXISTS (SELECT FROM outlast_pauses p
                    WHERE p.kind = 'all' OR (p.kind = 'queue' AND p.name = p_queue)) THEN
         v_paused := ARRAY(SELECT p.name FROM outlast_pauses p WHERE p.kind = 'task');
+        v_tenants := ARRAY(SELECT p.name FROM outlast_pauses p WHERE p.kind = 'tenant');
         v_is_served := EXISTS (
             SELECT FROM outlast_workers w WHERE w.status IN ('active', 'draining')
               AND (w.queues = '[]' OR strpos(w.queues, v_queue) > 0));
@@ -62,19 +66,75 @@ BEGIN
                 (SELECT j.task, j.queue FROM outlast_jobs j
                  WHERE t.queue >= p_queue AND j.position IS NOT NULL AND j.stream IS NULL AND j.task > t.task
                  ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)) n
-            WHERE t.place < v_steps)
-        SELECT array_agg(t.task) INTO v_lined FROM t WHERE t.queue = p_queue;
+            WHERE t.place < v_steps),
+        s (task, place) AS (
+            (SELECT s.task, 1 FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle
+             ORDER BY s.task, s.queue, s.rank, s.turn LIMIT 1)
+            UNION ALL
+            SELECT n.task, s.place + 1
+            FROM s CROSS JOIN LATERAL (
+                SELECT o.task FROM outlast_streams o WHERE o.blocked IS NULL AND NOT o.idle AND o.task > s.task
+                ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 1) n
+            WHERE s.place < v_steps)
+        SELECT array_agg(a.task) INTO v_tasks
+        FROM (SELECT t.task FROM t WHERE t.queue = p_queue UNION SELECT s.task FROM s) a
+        WHERE a.task <> ALL (v_paused) AND (NOT v_is_served OR EXISTS (
+            SELECT FROM unnest(v_served) w (tasks) WHERE strpos(w.tasks, to_json(a.task)::text) > 0));
 
-        FOREACH v_task IN ARRAY coalesce(v_lined, '{}') LOOP
+        FOREACH v_task IN ARRAY coalesce(v_tasks, '{}') LOOP
             EXIT WHEN v_count >= v_most;
-            v_name := to_json(v_task)::text;
-            CONTINUE WHEN v_task = ANY (v_paused) OR v_is_served AND NOT EXISTS (
-                SELECT FROM unnest(v_served) s (tasks) WHERE strpos(s.tasks, v_name) > 0);
-            SELECT count(*) INTO v_part FROM (
-                SELECT FROM outlast_jobs j
+            SELECT greatest(count(*) FILTER (WHERE (c.tenant = ANY (v_tenants)) IS NOT TRUE), (count(*) >= v_most - v_count)::integer)
+            INTO v_part FROM (
+                SELECT j.tenant FROM outlast_jobs j
                 WHERE j.task = v_task AND j.queue = p_queue AND j.position IS NOT NULL AND j.stream IS NULL
                 ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT v_most - v_count) c;
             v_count := v_count + v_part;
+        END LOOP;
+
+        WITH open AS MATERIALIZED (
+            SELECT s.*, (row_number() OVER ())::integer AS n
+            FROM unnest(v_tasks) AS t (task)
+            CROSS JOIN LATERAL (
+                SELECT s.id, s.task, s.permits, s.costs FROM outlast_streams s
+                WHERE s.task = t.task AND s.queue = p_queue AND s.blocked IS NULL AND NOT s.idle
+                  AND (s.tenant = ANY (v_tenants)) IS NOT TRUE
+                ORDER BY s.task, s.queue, s.rank, s.turn LIMIT v_most - v_count) s),
+        need AS MATERIALIZED (
+            SELECT o.n, u.id, u.cost, (dense_rank() OVER (ORDER BY u.id))::integer AS one
+            FROM open o CROSS JOIN LATERAL unnest(o.permits, o.costs) AS u (id, cost))
+        SELECT o.ids, o.tasks, d.streams, d.ones, d.costs, p.free, p.spacing, p.burst, p.ahead
+        INTO v_ids, v_of, v_streams, v_ones, v_costs, v_free, v_spacing, v_burst, v_ahead
+        FROM (SELECT array_agg(o.id ORDER BY o.n) AS ids, array_agg(o.task ORDER BY o.n) AS tasks FROM open o) o,
+             (SELECT array_agg(d.n ORDER BY d.n) AS streams, array_agg(d.one ORDER BY d.n) AS ones,
+                     array_agg(d.cost ORDER BY d.n) AS costs FROM need d) d,
+             (SELECT array_agg(greatest(0, least(v_most, coalesce(p.own_running, l.running) - p.used)) ORDER BY u.one) AS free,
+                     array_agg(l.spacing ORDER BY u.one) AS spacing, array_agg(l.burst ORDER BY u.one) AS burst,
+                     array_agg(greatest(0, p.tat - greatest(v_now, p.touched_at)) ORDER BY u.one) AS ahead
+              FROM (SELECT DISTINCT d.id, d.one FROM need d) u
+              LEFT JOIN LATERAL (SELECT p.* FROM outlast_permits p WHERE p.id = u.id
+                                 ORDER BY p.id DESC, p.version DESC LIMIT 1) p ON true
+              LEFT JOIN outlast_limits l ON l.name = p.name) p;
+        FOR i IN 1..coalesce(cardinality(v_ids), 0) LOOP
+            EXIT WHEN v_count >= v_most;
+            v_room := v_most - v_count;
+            v_first := v_need;
+            WHILE v_streams[v_need] = i LOOP
+                v_one := v_ones[v_need];
+                v_room := least(v_room, outlast_room_v1(v_free[v_one], v_spacing[v_one], v_burst[v_one], v_ahead[v_one], v_costs[v_need]));
+                v_need := v_need + 1;
+            END LOOP;
+            CONTINUE WHEN v_room = 0;
+            SELECT count(*) INTO v_part FROM (
+                SELECT FROM (SELECT j.tenant FROM outlast_jobs j
+                             WHERE j.task = v_of[i] AND j.queue = p_queue AND j.stream = v_ids[i] AND j.position IS NOT NULL
+                             ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT v_most) j
+                WHERE (j.tenant = ANY (v_tenants)) IS NOT TRUE LIMIT v_room) c;
+            v_count := v_count + v_part;
+            FOR k IN v_first..v_need - 1 LOOP
+                v_one := v_ones[k];
+                v_free[v_one] := v_free[v_one] - v_part;
+                v_ahead[v_one] := v_ahead[v_one] + v_part * v_costs[k] * coalesce(v_spacing[v_one], 0);
+            END LOOP;
         END LOOP;
 
         IF v_count < v_most THEN
@@ -85,43 +145,19 @@ BEGIN
                 LEFT JOIN LATERAL (SELECT s.* FROM outlast_streams s WHERE s.id = n.stream
                                    ORDER BY s.id DESC, s.turn DESC LIMIT 1) s ON true),
             upstream AS MATERIALIZED (SELECT n.job_id, n.event FROM outlast_upstream_notices n ORDER BY n.id LIMIT v_most),
-            open AS MATERIALIZED (
-                SELECT s.id, s.task, s.permits, s.starts, s.names
-                FROM (SELECT s.*, r.starts, r.names
-                      FROM (SELECT * FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle
-                            ORDER BY s.task, s.queue, s.rank, s.turn LIMIT v_most) s
-                      CROSS JOIN LATERAL (
-                          SELECT array_agg(outlast_room_v1(
-                                     greatest(0, least(v_most, coalesce(p.own_running, l.running) - p.used)), l.spacing, l.burst,
-                                     greatest(0, p.tat - greatest(v_now, p.touched_at)), u.cost) ORDER BY u.n) AS starts,
-                                 array_agg(p.name ORDER BY u.n) AS names
-                          FROM unnest(s.permits, s.costs) WITH ORDINALITY AS u (id, cost, n)
-                          LEFT JOIN LATERAL (SELECT p.* FROM outlast_permits p WHERE p.id = u.id
-                                             ORDER BY p.id DESC, p.version DESC LIMIT 1) p ON true
-                          LEFT JOIN outlast_limits l ON l.name = p.name) r
-                      WHERE s.queue = p_queue) s
-                CROSS JOIN LATERAL (
-                    SELECT FROM outlast_jobs j
-                    WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.position IS NOT NULL
-                    ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position)
-                    LIMIT coalesce((SELECT min(u) FROM unnest(s.starts) AS u), v_most)) j
-                LIMIT v_most),
-            parts (task, count, is_moved_on, permits, starts, names) AS (
-                SELECT o.task, count(*), false, o.permits, o.starts, o.names
-                FROM open o GROUP BY o.id, o.task, o.permits, o.starts, o.names
-                UNION ALL
-                SELECT j.task, 1, false, NULL, NULL, NULL
-                FROM (SELECT j.task FROM outlast_jobs j
+            parts (task, tenant, is_moved_on) AS (
+                SELECT j.task, CASE WHEN row_number() OVER () < v_most THEN j.tenant END, false
+                FROM (SELECT j.task, j.tenant FROM outlast_jobs j
                       WHERE j.queue = p_queue AND j.state = 'queued' AND j.position IS NULL AND j.solo >= 0 AND j.run_at <= v_now
                       ORDER BY j.queue, j.run_at LIMIT v_most) j
                 UNION ALL
-                SELECT n.task, 1, true, NULL, NULL, NULL
+                SELECT n.task, NULL, true
                 FROM notices n
                 WHERE n.queue = p_queue AND n.may_open AND EXISTS (
                     SELECT FROM outlast_jobs j
                     WHERE j.task = n.task AND j.queue = p_queue AND j.stream = n.stream AND j.position IS NOT NULL)
                 UNION ALL
-                SELECT s.task, 1, true, NULL, NULL, NULL
+                SELECT s.task, NULL, true
                 FROM (SELECT n.permit AS id FROM notices n
                       UNION SELECT unnest(n.permits) FROM notices n WHERE n.ended > 0
                       UNION SELECT p.id FROM (SELECT p.id FROM outlast_permits p WHERE p.opens_at <= v_now ORDER BY p.opens_at LIMIT v_most) p) f
@@ -130,29 +166,21 @@ BEGIN
                                         ORDER BY s.blocked, s.rank, s.turn LIMIT 1000) s
                     WHERE s.queue = p_queue LIMIT 1) s
                 UNION ALL
-                SELECT j.task, 1, true, NULL, NULL, NULL
+                SELECT j.task, j.tenant, true
                 FROM (SELECT d.job_id FROM upstream n CROSS JOIN LATERAL (
                           SELECT d.job_id FROM outlast_dependencies d WHERE d.upstream_id = n.job_id LIMIT 1000) d
                       UNION SELECT w.job_id FROM upstream n CROSS JOIN LATERAL (
                           SELECT w.job_id FROM outlast_waits w WHERE w.event = n.event AND NOT w.woken LIMIT 1000) w) d
                 JOIN outlast_jobs j ON j.id = ANY (ARRAY[d.job_id]) AND j.queue = p_queue AND j.state IN ('queued', 'blocked') AND j.position IS NULL
                 UNION ALL
-                SELECT split_part(substr(s.call, length('{"task":"') + 1), '"', 1), 1, true, NULL, NULL, NULL
+                SELECT split_part(substr(s.call, length('{"task":"') + 1), '"', 1), NULL, true
                 FROM (SELECT s.call FROM outlast_schedules s
                       WHERE NOT s.paused AND s.declared AND s.next_tick <= v_now ORDER BY s.next_tick LIMIT v_most) s
-                WHERE strpos(s.call, '"queue":' || v_queue) > 0 OR p_queue = 'default' AND strpos(s.call, '"queue":') = 0),
-            able AS MATERIALIZED (
-                SELECT * FROM parts a
-                WHERE a.task <> ALL (v_paused) AND (NOT v_is_served OR EXISTS (
-                    SELECT FROM unnest(v_served) t (tasks) WHERE strpos(t.tasks, to_json(a.task)::text) > 0)))
-            SELECT greatest(max(a.is_moved_on::integer), v_count + coalesce(sum(a.count) FILTER (WHERE NOT a.is_moved_on), 0)
-                   - coalesce((SELECT max(e.count) FROM (
-                         SELECT sum(greatest(0, p.count - p.room)) AS count
-                         FROM (SELECT u.name, u.id, sum(a.count) AS count, min(u.room) AS room
-                               FROM able a CROSS JOIN LATERAL unnest(a.permits, a.starts, a.names) AS u (id, room, name)
-                               GROUP BY u.name, u.id) p
-                         GROUP BY p.name) e), 0))
-            INTO v_count FROM able a;
+                WHERE strpos(s.call, '"queue":' || v_queue) > 0 OR p_queue = 'default' AND strpos(s.call, '"queue":') = 0)
+            SELECT greatest(max(a.is_moved_on::integer), v_count + count(*) FILTER (WHERE NOT a.is_moved_on))
+            INTO v_count FROM parts a
+            WHERE a.task <> ALL (v_paused) AND (a.tenant = ANY (v_tenants)) IS NOT TRUE AND (NOT v_is_served OR EXISTS (
+                SELECT FROM unnest(v_served) t (tasks) WHERE strpos(t.tasks, to_json(a.task)::text) > 0));
         END IF;
     END IF;
     IF v_count < v_most THEN
