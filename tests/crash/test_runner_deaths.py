@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
+import sys
 
+import psutil
 import pytest
 
 from harness.scene import BY_LEASE, ROOT, Scene, boot
@@ -43,6 +46,25 @@ async def test_deaths_are_noticed_by_a_worker_that_inherited_an_ignored_sigchld(
     os.kill((await sqlite_stage.started(1))["pid"], signal.SIGKILL)
     assert (await sqlite_stage.ended(job)).state is State.COMPLETED
     await worker.left(signal.SIGTERM)
+
+
+@pytest.mark.xfail(strict=True)
+@pytest.mark.skipif(sys.platform != "linux", reason="sets a limit of another process")
+async def test_a_death_is_noticed_by_a_worker_without_a_free_descriptor(
+    sqlite_stage: Scene,
+) -> None:
+    """At the first death wait4() imported a module, which could not be opened then."""
+    worker = await sqlite_stage.worker()
+    job = await sqlite_stage.enqueue("first_hangs_in_python")
+    pid = (await sqlite_stage.started(1))["pid"]
+    limit = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (8, limit[1]))
+    os.kill(pid, signal.SIGKILL)
+    await sqlite_stage.until(lambda: not psutil.pid_exists(pid), "the worker to wait for it")
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, limit)
+    assert (await sqlite_stage.ended(job)).state is State.COMPLETED
+    (closed,) = await sqlite_stage.attempts(job)
+    assert closed.message == "the runner died of SIGKILL"
 
 
 @pytest.mark.slow
