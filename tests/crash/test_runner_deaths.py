@@ -48,7 +48,6 @@ async def test_deaths_are_noticed_by_a_worker_that_inherited_an_ignored_sigchld(
     await worker.left(signal.SIGTERM)
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.skipif(sys.platform != "linux", reason="sets a limit of another process")
 async def test_a_death_is_noticed_by_a_worker_without_a_free_descriptor(
     sqlite_stage: Scene,

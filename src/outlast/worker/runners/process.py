@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import resource  # noqa: F401  # else wait4() imports it, and fails without a free descriptor
 import socket
 import subprocess
 import sys
@@ -403,7 +404,7 @@ class RunnerProcess(RunnerState):
             try:
                 _, status, usage = os.wait4(self.pid, 0)
                 code = os.waitstatus_to_exitcode(status)
-            except OSError as error:  # other code has waited for it: a death all the same
+            except Exception as error:  # other code has waited for it, say: a death all the same
                 emit("runner_not_waited_for", pid=self.pid, error=text_of(error))
             self._process.returncode = code  # else Popen would wait for it, too
             with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has ended

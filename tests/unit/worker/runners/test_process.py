@@ -273,12 +273,13 @@ def test_no_reused_descriptor_is_closed(kind, monkeypatch):
     assert (taker.robbed(), trouble) == ([], [])
 
 
-async def test_a_runner_reaped_by_other_code_still_counts_as_dead(stage, monkeypatch):
+@pytest.mark.parametrize("error", [ChildProcessError(10, "No child processes"), MemoryError()])
+async def test_a_runner_reaped_by_other_code_still_counts_as_dead(stage, monkeypatch, error):
     """Its attempts would be running forever, without a process."""
 
     def stolen(pid: int, options: int) -> Any:
         os.waitid(os.P_PID, pid, os.WEXITED)
-        raise ChildProcessError(10, "No child processes")
+        raise error
 
     monkeypatch.setattr("os.wait4", stolen)
     with heard() as names:
