@@ -51,7 +51,7 @@ _log = logging.getLogger("outlast.trips")
 STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # for a claim to be made and heard of
 STEP_TRIPS = 1.5  # claims in a step: the others have to hear of it, too
 STEP_SHARE = 0.25  # of the last claim that goes into the step
-GAP_SECONDS = 0.006  # between the beginnings of two claims for wake-ups
+GAP_SECONDS = 0.006  # between the beginnings of two claims for wake-ups, if there are no peers
 RUN_MAX = 8  # close wake-ups with the same first worker
 WAITING_MAX = 1_000  # wake-ups
 TOLD_MAX = 100  # queues in one answer: a notification has 8000 bytes
@@ -113,7 +113,7 @@ class WakeTurns:
 
     def note_claim(self, now: float) -> None:
         """Note that a claim begins, which close wake-ups share."""
-        self._not_before = now + GAP_SECONDS
+        self._not_before = now + self._find_gap()
 
     # -- hearing wake-ups
 
@@ -148,20 +148,26 @@ class WakeTurns:
         if position in self._waiting:
             return False
         now = self._clock.boot()
-        place = self._find_place(position, now)
-        pause = self._step * math.log2(place / jobs) if place > jobs else 0.0
+        is_close = now - self._heard_at < LATE_SECONDS
+        self._heard_at = now
+        place = self._find_place(position // RUN_MAX if is_close else position)
+        pause = 0.0
+        if place > jobs:  # the first ones may have to wait for a gap
+            pause = self._step * math.log2(place / jobs) + (self._find_gap() if is_close else 0.0)
         pause = max(pause, not_before - now)
         self._waiting[position] = Waiting(jobs, now + pause)
         if pause > 0:
             self.nudge.give_within(pause)
         return pause <= 0
 
-    def _find_place(self, position: int, now: float) -> int:
-        """Return this worker's place among its peers, from 1 on, for a wake-up heard now."""
-        is_close = now - self._heard_at < LATE_SECONDS
-        self._heard_at = now
-        turn = position // RUN_MAX if is_close else position
+    def _find_place(self, turn: int) -> int:
+        """Return this worker's place among its peers, from 1 on, in a turn."""
         return (self._before + zlib.crc32(b"%d" % turn)) % self.peers + 1
+
+    def _find_gap(self) -> float:
+        """Return the gap between two claims: each is told to all peers, so that the more there are,
+        the more wake-ups share one."""
+        return GAP_SECONDS * (1 + math.log2(self.peers) / 2)
 
     def _stand_down(self, parts: list[str]) -> None:
         if len(parts) != 4:  # noqa: PLR2004  # claimed, kind, followed, drawn

@@ -17,7 +17,9 @@ from outlast.worker.claims.pacing import (
     COUNT_SECONDS_MAX,
     COUNT_SECONDS_MIN,
     GAP_SECONDS,
+    LATE_SECONDS,
     SEEN_SECONDS,
+    STEP_SECONDS_MIN,
     TOLD_MAX,
     WAITING_MAX,
     PeerCount,
@@ -346,6 +348,7 @@ async def test_a_single_slow_claim_makes_no_turn_much_longer(turns):
     assert await turns.run_once() < 0.5
     for _ in range(20):
         turns.note_trip(0.002)
+    turns.clock.advance(LATE_SECONDS)
     turns.hear("jobs:8:1:mail")
     turns.hear("taken:7:::")
     assert 0.05 < await turns.run_once() < 0.06
@@ -473,3 +476,25 @@ async def test_wakeups_close_behind_a_claim_share_the_next_one():
     turns.follow([ClaimRequest(["t"], 10)])
     clock.advance(GAP_SECONDS)
     assert turns.hear("jobs:4:1:default")
+
+
+async def test_the_more_peers_hear_of_claims_the_more_wakeups_share_one(turns):
+    gaps = []
+    turns._find_place = lambda _: 1
+    for peers in (1, 2, 8, 64):
+        turns.note_peers(peers, 0)
+        turns.note_claim(turns.clock.boot())
+        turns.hear(f"jobs:{peers}:1:mail")
+        gaps.append(await turns.run_once())
+        turns.follow([REQUEST])
+    assert gaps == pytest.approx([GAP_SECONDS * each for each in (1, 1.5, 2.5, 4)])
+
+
+async def test_the_second_in_turn_waits_for_the_gap_of_the_first_while_wakeups_are_close(turns):
+    pauses = []
+    turns._find_place = lambda _: 2
+    for position in (7, 8):
+        turns.hear(f"jobs:{position}:1:mail")
+        pauses.append(await turns.run_once())
+        turns.follow([REQUEST])
+    assert pauses == pytest.approx([STEP_SECONDS_MIN, STEP_SECONDS_MIN + turns._find_gap()])
