@@ -164,6 +164,15 @@ async def test_an_unusable_stream_is_reported_with_the_remedy(
         await js.delete_stream(f"OUTLAST_{store_id}")
 
 
+@pytest.mark.xfail(strict=True, reason="the driver's error has no words")
+async def test_a_server_without_jetstream_is_reported_with_the_remedy() -> None:
+    with NatsServer("jetstream: disabled") as server:
+        broker = NatsBroker(parse(server.url), "plain", [])
+        with pytest.raises(ConnectionError, match="nats-server -js"):
+            await broker.open()
+        await broker.close()
+
+
 async def test_a_close_that_is_cancelled_leaves_no_socket_open(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
