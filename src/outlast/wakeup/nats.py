@@ -26,7 +26,7 @@ from nats.js.api import (
     StorageType,
     StreamConfig,
 )
-from nats.js.errors import NotFoundError
+from nats.js.errors import NotFoundError, ServiceUnavailableError
 
 from outlast.errors import ConfigError
 from outlast.wakeup.kinds import Address
@@ -169,6 +169,12 @@ class NatsBroker:
             info = await self._js.stream_info(self._stream)
         except NotFoundError:
             info = await self._js.add_stream(self._wanted_stream())
+        except ServiceUnavailableError as error:
+            if error.code is not None:  # the server has said why
+                raise
+            raise ConnectionError(
+                "the server answers no request to JetStream: start it with nats-server -js"
+            ) from error
         self._check(info.config)
 
     def _wanted_stream(self) -> StreamConfig:
