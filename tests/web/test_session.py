@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outlast.web import session
+from outlast.web.problem import API
 from outlast.web.session import LinkSessions, ProxyUsers, uid_of
 from tests.cases import each_case
 from tests.web.kit import client_of
@@ -43,6 +44,14 @@ async def test_a_link_works_once_and_leaves_a_session_in_that_browser() -> None:
         assert used == [users.token] != [first]
         assert (await other.get("/", params={"token": users.token})).status_code == 303
         assert (await one.get("/none")).status_code == IN, "the first session goes on"
+
+
+@pytest.mark.xfail(strict=True, reason="the API does not say how")
+async def test_a_program_that_has_no_session_is_told_how_to_sign_in() -> None:
+    async with client_of(LinkSessions()) as program:
+        answer = await program.get(f"{API}/jobs")
+    assert answer.status_code == OUT
+    assert "--password-file" in answer.json()["error"]["message"]
 
 
 @each_case(

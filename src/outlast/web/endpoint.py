@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from outlast.errors import OutlastError
 from outlast.web.access import Right
-from outlast.web.problem import API, Problem, WebRefusal, answer_for, problem_of, say_when
+from outlast.web.problem import Problem, WebRefusal, answer_for, problem_of, say_when
 from outlast.web.site import Site
 from outlast.web.visit import Visit
 
@@ -107,12 +107,4 @@ async def _refuse_stranger(site: Site, request: Request) -> Response:
     problem = Problem(401, "Sign in", "You have to sign in to see this page.")
     if site.refuse is None:
         return answer_for(request.url.path, problem)
-    response = await _result_of(site.refuse(request))
-    if response is None:
-        return answer_for(request.url.path, problem)
-    if response.status_code == problem.status and API in request.url.path:
-        asks = response.headers.get("www-authenticate")  # for a password, if it does
-        response = answer_for(request.url.path, problem)
-        if asks is not None:
-            response.headers["www-authenticate"] = asks
-    return response
+    return await _result_of(site.refuse(request)) or answer_for(request.url.path, problem)

@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 
 from outlast.base.clock import draw_secret
 from outlast.web.access import ANYONE, EVERYTHING, Access
-from outlast.web.problem import Problem, answer_plainly
+from outlast.web.problem import Problem, answer_for
 
 SESSIONS_MAX = 100
 PROXY_HEADER = "x-outlast-proxy"
@@ -85,8 +85,11 @@ class LinkSessions(Users):
         """Accept a link that was not used yet; refuse others."""
         given = request.query_params.get("token", "")
         if request.method != "GET" or not same(given, self.token):
-            said = "Open the link that `outlast web` printed. It works once, and this browser then"
-            return answer_plainly(Problem(401, "Sign in", f"{said} stays signed in."))
+            said = (
+                "Open the link that `outlast web` printed. It works once, and this browser then"
+                " stays signed in. A program needs a user of --password-file."
+            )
+            return answer_for(request.url.path, Problem(401, "Sign in", said))
         self.token = draw_secret()
         session = draw_secret()
         kept = [*self._sessions, (session, _user_of(request))]

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from outlast.base.clock import SYSTEM, Clock, secret_bytes
 from outlast.base.passwords import DIGEST_BYTES, SALT_BYTES, PasswordHash, read_users
 from outlast.web.access import EVERYTHING, Access
-from outlast.web.problem import Problem, WebRefusal, answer_plainly
+from outlast.web.problem import Problem, WebRefusal, answer_for
 from outlast.web.session import Users
 
 REALM = 'Basic realm="Outlast", charset="UTF-8"'
@@ -78,7 +78,8 @@ class PasswordUsers(Users):
 
     def refuse(self, request: Request) -> Response | None:
         """Ask for a password."""
-        answer = answer_plainly(Problem(401, "Sign in", "Sign in to see this page."))
+        problem = Problem(401, "Sign in", "Sign in to see this page.")
+        answer = answer_for(request.url.path, problem)
         answer.headers["www-authenticate"] = REALM
         return answer
 
