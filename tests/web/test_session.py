@@ -46,7 +46,6 @@ async def test_a_link_works_once_and_leaves_a_session_in_that_browser() -> None:
         assert (await one.get("/none")).status_code == IN, "the first session goes on"
 
 
-@pytest.mark.xfail(strict=True, reason="the API does not say how")
 async def test_a_program_that_has_no_session_is_told_how_to_sign_in() -> None:
     async with client_of(LinkSessions()) as program:
         answer = await program.get(f"{API}/jobs")
