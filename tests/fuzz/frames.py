@@ -158,7 +158,7 @@ class Reader(RunnerProcess):
 
     def kill(self, reason: str | None = None) -> None:
         """Note why."""
-        self.doom(reason)
+        self.note_kill_reason(reason)
 
     def close(self) -> None:
         """Close its pipe."""

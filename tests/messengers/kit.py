@@ -138,7 +138,7 @@ def inbox_of(worker: Worker) -> Inbox:
 def is_at_ease(worker: Worker) -> bool:
     """Return whether it waits for messages, and has no other reason to look."""
     inbox = inbox_of(worker)
-    return inbox.healthy and worker.plan.is_at_ease() and inbox.has_free_slots()
+    return inbox.healthy and worker.plan.may_wait() and inbox.has_free_slots()
 
 
 async def row_says(shop: Shop, words: str) -> None:

@@ -41,7 +41,7 @@ async def test_a_server_that_dies_and_comes_back_empty_costs_latency_only(
         assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
         await row_says(shop, "nats: ")
         assert {each["kind"] for each in shop.events("wakeup_lost")} == {"nats"}
-        assert not worker.plan.is_at_ease()
+        assert not worker.plan.may_wait()
         own_server.start()
         await shop.until(lambda: inbox_of(worker).healthy, "a messenger that is back")
         await row_says(shop, "nats$")

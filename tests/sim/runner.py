@@ -113,7 +113,7 @@ class SimRunner(RunnerProcess):
 
     def kill(self, reason: str | None = None) -> None:
         if not self.dead:
-            self.doom(reason)
+            self.note_kill_reason(reason)
             self.die(exit_code=None, signal="SIGKILL")
 
     def ask_stacks(self) -> None:

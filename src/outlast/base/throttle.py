@@ -16,7 +16,7 @@ class Throttle:
         self._open_at = clock.boot()
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_like_new(self) -> bool:
         """Whether a new throttle would act alike, so that this one may be dropped."""
         return not self._count and self._clock.boot() >= self._open_at
 

@@ -150,7 +150,7 @@ class SearchBounds(msgspec.Struct, frozen=True):
     text_max: int = SHOWN_MAX
 
 
-NO_HURRY = SearchBounds()
+DEFAULT_BOUNDS = SearchBounds()
 
 
 async def list_jobs(
@@ -158,7 +158,7 @@ async def list_jobs(
     which: JobFilter,
     phase: str | None,
     now: float,
-    bounds: SearchBounds = NO_HURRY,
+    bounds: SearchBounds = DEFAULT_BOUNDS,
     texts: Texts | None = None,
 ) -> JobList:
     """Return the newest jobs of this filter, of this phase (one of ``PHASES``) if given, and with

@@ -122,7 +122,7 @@ class _Steps:
             await nudge.wait(UNWIND_SECONDS)
         if self._watch.lost_lease:
             await self._worker.services["exchange"].duty.run_once()
-        self._worker.registration.stop_coming_back()
+        self._worker.registration.stop_reviving()
 
     async def _leave(self) -> None:
         worker = self._worker

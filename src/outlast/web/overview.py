@@ -24,7 +24,7 @@ ENDPOINTS = Endpoints()
 SCHEDULES_MAX = 500  # by name
 DEATHS_SHOWN = 3  # groups of dead jobs
 SLOW_SECONDS = 30.0  # for which data that changes once a minute is kept
-GRAVE = (Level.PROBLEM, Level.WARNING)
+SERIOUS = (Level.PROBLEM, Level.WARNING)
 
 
 @ENDPOINTS.at("/", by_tenant=True)
@@ -37,7 +37,7 @@ async def show_overview(visit: Visit) -> Response:
         "schedules judged", lambda store: _judge_schedules(store, visit.now), SLOW_SECONDS
     )
     findings = group_findings(
-        one for one in [*find_troubles(seen, visit.now), *of_schedules] if one.level in GRAVE
+        one for one in [*find_troubles(seen, visit.now), *of_schedules] if one.level in SERIOUS
     )
     hour, lately = await read_lately(visit)
     deaths: list[DeathGroup] = []

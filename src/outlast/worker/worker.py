@@ -264,7 +264,7 @@ class Worker:
         """End everything, the registration last."""
         if self._wakeup is not None and self._announcer is None:
             await self._wakeup.close()
-        self.registration.stop_coming_back()
+        self.registration.stop_reviving()
         if self.pool.keeper is not None:
             await self.services[self.pool.keeper.name].stop()
         await self.pool.close()

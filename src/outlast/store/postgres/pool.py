@@ -35,7 +35,7 @@ from outlast.store.postgres.errors import (
     translate,
 )
 from outlast.store.postgres.hangs import HUNG_SECONDS, Lent
-from outlast.store.postgres.spare import let_go
+from outlast.store.postgres.spare import end_spare
 
 R = TypeVar("R")
 
@@ -208,7 +208,7 @@ class _Checkout:
             if not has_no_place(error):
                 raise
             if not others:
-                let_go(self._connections.url)
+                end_spare(self._connections.url)
                 raise
             loop_pool.crowded_until = now() + CROWDED_SECONDS
             return None

@@ -177,7 +177,7 @@ class Exchange:
         alone = self._bytes.is_alone(ended)
         requests = [] if alone else self._choose_requests(ended, now)
         if not (ended or requests or self._bytes.doubts):
-            if self._inbox is not None and not self._plan.is_at_ease():
+            if self._inbox is not None and not self._plan.may_wait():
                 self._inbox.refuse()
                 self._inbox.offer(0)
             await self._reconcile_when_due()
@@ -217,7 +217,7 @@ class Exchange:
                     return
 
     def _choose_requests(self, ended: list[Transition], now: float) -> list[ClaimRequest]:
-        if not self._lease.may_claim() or (not ended and self._plan.is_at_ease()):
+        if not self._lease.may_claim() or (not ended and self._plan.may_wait()):
             return []
         if not (self._pauses.are_known() and self._alone.may_claim()):
             return []

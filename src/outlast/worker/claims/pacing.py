@@ -354,7 +354,7 @@ class TripPlan:
         if not waiting:
             self._hand_in_at = math.inf
 
-    def is_at_ease(self) -> bool:
+    def may_wait(self) -> bool:
         """Whether a trip can wait: the messenger would announce new jobs."""
         return self._is_announced() and not self.is_hinted and self._clock.boot() < self._look_at
 

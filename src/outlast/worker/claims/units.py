@@ -26,8 +26,8 @@ from outlast.worker.claims.in_flight import InFlight
 
 LEFT_OUT_SECONDS = 0.25
 UNFIT_SECONDS = 1.0  # for which a group has not fit before its units are kept for it
-IN_VAIN_SECONDS = 60.0  # until they are kept again, if it was given no job; at least
-IN_VAIN_TIMES = 10  # as long as they were kept for nothing
+UNUSED_SECONDS = 60.0  # for which units that were kept for nothing are not kept again; at least
+UNUSED_TIMES = 10  # times as long as they were kept
 
 Uses = Mapping[str, Mapping[str, int]]
 """Task -> unit -> how many of it an attempt uses."""
@@ -138,7 +138,7 @@ class Units:
         self._left_out.update(dict.fromkeys(empty, now + LEFT_OUT_SECONDS))
         if self._kept in self._asked:
             if self._kept in empty:
-                rest = max(IN_VAIN_SECONDS, IN_VAIN_TIMES * (now - self._kept_at))
+                rest = max(UNUSED_SECONDS, UNUSED_TIMES * (now - self._kept_at))
                 self._unfit[self._kept] = now + rest
             self._kept = ()
         is_useful = bool(empty) and self._is_squeezed

@@ -276,7 +276,7 @@ class Registration(Lease):
         with contextlib.suppress(Exception):
             await self._store.drop_connections()
 
-    def stop_coming_back(self) -> None:
+    def stop_reviving(self) -> None:
         """Do not register again if the lease is lost: the worker leaves."""
         if self._reviving is not None:
             self._reviving.cancel()

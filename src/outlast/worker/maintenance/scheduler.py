@@ -218,7 +218,7 @@ class Scheduler:
 
     def _count(self, event: str, name: str) -> int:
         if self._cleaning.count():
-            kept = [(key, each) for key, each in self._throttles.items() if not each.is_at_rest]
+            kept = [(key, each) for key, each in self._throttles.items() if not each.is_like_new]
             self._throttles = dict(kept)
         return self._throttles.setdefault((event, name), Throttle(self._clock)).count()
 

@@ -165,7 +165,7 @@ class RunnerState:
         self.recalling.difference_update(tokens)
         self.begun |= self.tokens.intersection(tokens)
 
-    def doom(self, reason: str | None) -> None:
+    def note_kill_reason(self, reason: str | None) -> None:
         """Note why it is killed; the first reason stays."""
         self.kill_reason = self.kill_reason or reason
 
@@ -319,7 +319,7 @@ class RunnerProcess(RunnerState):
         """Kill the runner and its process group, unless it has died; other groups of its session
         follow before its death is reported."""
         if self._ending is None:
-            self.doom(reason)
+            self.note_kill_reason(reason)
             kill_group(self.pid)
 
     def ask_stacks(self) -> None:

@@ -307,7 +307,7 @@ class Recycling:
             runner.quit_at = self._clock.boot()
             runner.quit()
 
-    def complain_at_rest(self, runner: RunnerProcess) -> str | None:
+    def check_idle_memory(self, runner: RunnerProcess) -> str | None:
         """Return a complaint if a runner is above the limit before it has run anything."""
         taken = 0 if self._max_rss is None else read_resident_of(runner.pid)
         if self._max_rss is None or taken <= self._max_rss:

@@ -174,7 +174,7 @@ class RunnerSupervisor:
         named += [text for task in frame.limits.tasks for text in (task.name, *task.limits)]
         if any("\x00" in name for name in named):
             raise FrameError("a frame with a NUL in the name of a limit")
-        if not self.ever_ready and (complaint := self._recycling.complain_at_rest(runner)):
+        if not self.ever_ready and (complaint := self._recycling.check_idle_memory(runner)):
             self._owner.fail(ApplicationError(complaint))
             return
         runner.note_ready(frame, self._tags, self._has)
@@ -195,7 +195,7 @@ class RunnerSupervisor:
         """Note why a runner could not start or continue, for the report of its death."""
         self._complaints[runner.pid] = frame
         if runner.ready:
-            runner.doom(LIFESPAN)  # even if its exit was heard of first
+            runner.note_kill_reason(LIFESPAN)  # even if its exit was heard of first
             runner.kill()
 
     def _delay_next_start(
@@ -223,7 +223,7 @@ class RunnerSupervisor:
     def kill(self, runner: RunnerProcess, reason: str) -> None:
         """Kill a runner, with the stacks of its threads; the first reason stays."""
         if runner.kill_reason is None and not runner.gone:
-            runner.doom(reason)
+            runner.note_kill_reason(reason)
             if reason in LIMITS:  # its stacks have come already
                 runner.kill()
                 return

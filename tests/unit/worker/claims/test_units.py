@@ -10,7 +10,7 @@ import pytest
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.store.values import ClaimRequest
 from outlast.worker.base import Declared
-from outlast.worker.claims.units import IN_VAIN_SECONDS, LEFT_OUT_SECONDS, UNFIT_SECONDS, Units
+from outlast.worker.claims.units import LEFT_OUT_SECONDS, UNFIT_SECONDS, UNUSED_SECONDS, Units
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, new_in_flight
 
@@ -140,7 +140,7 @@ def test_units_that_were_kept_in_vain_are_not_kept_again_soon() -> None:
     bench.asks("train", "merge")
     bench.clock.advance(UNFIT_SECONDS)
     assert not bench.units.find_unfit()
-    bench.clock.advance(IN_VAIN_SECONDS)
+    bench.clock.advance(UNUSED_SECONDS)
     assert bench.units.find_unfit() == ("merge",)
 
 
@@ -157,7 +157,7 @@ def test_units_are_kept_in_vain_for_a_small_share_of_the_time(seconds: float) ->
     bench.asks("train", "merge")
     bench.clock.advance(9 * seconds)
     assert not bench.units.find_unfit()
-    bench.clock.advance(2 * seconds + IN_VAIN_SECONDS)
+    bench.clock.advance(2 * seconds + UNUSED_SECONDS)
     assert bench.units.find_unfit() == ("merge",)
 
 

@@ -54,7 +54,7 @@ class FakeRunner(RunnerState):
 
     def kill(self, reason: str | None = None) -> None:
         if not self.gone:
-            self.doom(reason)
+            self.note_kill_reason(reason)
         self.kills.append(reason)
 
     def ask_stacks(self) -> None:
