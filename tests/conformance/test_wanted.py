@@ -116,7 +116,6 @@ async def test_suspects_that_are_due_are_wanted(store: Store, store_url: str) ->
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-@pytest.mark.xfail(reason="SQLite alone")
 async def test_a_hostile_name_is_a_name(store: Store, is_named: bool) -> None:
     name = 'it\'s "a\\queue" </script> ключ'
     await enqueued(store, job(queue=name, task=name), job(queue=name, task="unknown to all"))

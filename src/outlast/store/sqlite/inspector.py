@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from sqlite3 import Cursor
@@ -201,4 +202,4 @@ async def _find_servable(rows: Rows, queue: str) -> Callable[[str], bool]:
 
 
 def _quoted(name: str) -> str:
-    return msgspec.json.encode(name).decode()
+    return json.dumps(name)  # as a worker's row has it
