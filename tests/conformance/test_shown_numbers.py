@@ -9,15 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from outlast.insight.acting import ACTS, By, Verb
+from outlast.insight.bulk import BulkFilter, begin, go_on, preview
 from outlast.insight.filters import PHASES
 from outlast.insight.history import Series
-from outlast.insight.queries import JobList, list_jobs
+from outlast.insight.queries import JobList, SearchBounds, list_jobs
 from outlast.insight.queues import list_queues
 from outlast.insight.stats import COUNTS, read_overview, stats_document
 from outlast.metrics.collector import QUEUES_MAX, STATES, TASKS_MAX, LookCollector, Names, read_look
 from outlast.metrics.exporter import render
 from outlast.model.crash import CrashKind
-from outlast.model.job import Policy
+from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.pause import PauseKind, Pauses
 from outlast.store.protocol import Store
@@ -159,6 +161,52 @@ async def test_a_phase_lists_the_jobs_that_a_list_of_all_shows_in_it(
                 for row in found.rows
                 if found.phase_of(row) == phase and queue in {None, row.queue}
             ]
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+async def test_pages_leave_nothing_out_and_show_nothing_twice(
+    store: Store, store_url: str, limit: int
+) -> None:
+    """Also where a page has read as many candidates as it may, and jobs come meanwhile."""
+    await fill(store, store_url)
+    whole, now = await phases(store), await store.inspector.now()
+    for phase in (None, *State, *PHASES):
+        shown: list[int] = []
+        before: int | None = None
+        while True:
+            state = PHASES.get(phase) if phase in PHASES else phase
+            which = JobFilter(state=state, limit=limit, before_id=before)
+            page = await list_jobs(store, which, phase, now, SearchBounds(rows=4, judged=2))
+            shown += [row.id for row in page.rows]
+            if not shown[limit:]:
+                await enqueued(store, job(queue="later"))
+            if page.before is None:
+                break
+            assert before is None or page.before < before
+            before = page.before
+        ids = [row.id for row in whole.rows if is_in(phase, row, whole)]
+        assert [one for one in shown if one <= whole.rows[0].id] == ids, phase
+
+
+def is_in(phase: str | None, row: StoredJob, found: JobList) -> bool:
+    """Whether a list of this state or phase shows a job."""
+    return phase in {None, row.state} or found.phase_of(row) == phase
+
+
+@pytest.mark.parametrize(
+    ("verb", "state"), [(verb, state) for verb in Verb for state in ACTS[verb].states]
+)
+async def test_an_act_is_done_to_as_many_as_its_preview_counts(
+    store: Store, store_url: str, verb: Verb, state: State
+) -> None:
+    await fill(store, store_url)
+    for which in (BulkFilter(state=state, task="held"), BulkFilter(state=state)):
+        seen = await preview(store, verb, which)
+        done = [row async for row in go_on(store, await begin(store, seen, By("ada")))][-1]
+        assert (sum(done.counts.values()), seen.at_least) == (seen.count, False)
+        assert (await preview(store, verb, which)).count == (
+            seen.count if state is State.RUNNING else 0
+        )
 
 
 @pytest.mark.parametrize(
