@@ -92,7 +92,8 @@ class Channel:
                             self._socket.sendall(self._unsent.popleft())
                     finally:
                         self._is_writing = False
-        except OSError:
+        except OSError as error:
+            _tell(f"the socket to the worker cannot be written: {text_of(error)}")
             end_with_worker()
 
     def save(self, token: int, number: int, value: str, *, again: bool) -> Future[StepFound]:
@@ -119,8 +120,7 @@ class Channel:
                 for frame in unpacker.feed(data):
                     self._handle(frame)
         except Exception as error:  # any error: a runner that reads nothing would hold its attempts
-            with contextlib.suppress(Exception):  # user code may have closed it
-                sys.stderr.write(f"outlast: the worker's frames cannot be read: {text_of(error)}\n")
+            _tell(f"the worker's frames cannot be read: {text_of(error)}")
         finally:
             end_with_worker()
 
@@ -140,6 +140,11 @@ def settle(answer: Future[StepFound], what: str, word: str, value: str | None) -
         answer.set_result(StepFound(Answer(word), value))
     except ValueError:
         answer.set_exception(StoreUnavailable(f"the {what} was {word} by the store"))
+
+
+def _tell(text: str) -> None:
+    with contextlib.suppress(Exception):  # user code may have closed it
+        sys.stderr.write(f"outlast: {text}\n")
 
 
 def end_with_worker() -> None:
