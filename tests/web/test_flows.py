@@ -106,6 +106,7 @@ async def test_the_page_of_a_job_sends_the_event_for_which_it_waits(store: Store
             done = await page.submit(f"/events/send?job={job_id}", name=HOSTILE, value=value)
             assert done.headers["location"].endswith(f"/jobs/{job_id}?done={said}")
         assert await store.find_event(HOSTILE) == '[{"by":"ada"}]'
+        assert "Send the event" not in await page.see(f"/jobs/{job_id}"), "it was sent"
         assert (await hands.claim_one()).job_id == job_id
         assert "Send the event" not in await page.see(f"/jobs/{job_id}")
 

@@ -269,6 +269,9 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
         case _:
             ill = [one for one in eligible if takes_nothing(one)]
             named = f"All workers that could take it fail to claim jobs: {join_names(ill)}."
+            if len(ill) < len(eligible):
+                both = f"{join_names(eligible)} fail or are draining"
+                named = f"No worker that could take it claims jobs: {both}."
             said = f"{named} {fails(ill[0], about.now)}"
             move = "Fix that: `outlast doctor` or the log of that worker says how."
     return Explanation(position=position, sentences=[said], moves=[move])

@@ -201,9 +201,10 @@ def _requeue(about: JobDetails) -> list[str]:
     row = about.row
     holder = about.place.key_holder
     if holder is not None:
+        other = f"job {holder}" if about.may_tell_others else "another job"
         return [
             (
-                f"Nothing yet: its key {quote(row.key or '')} belongs to job {holder}, which is"
+                f"Nothing yet: its key {quote(row.key or '')} belongs to {other}, which is"
                 " unfinished; this job can be requeued after that one has ended."
             )
         ]

@@ -91,7 +91,7 @@ async def show_job(visit: Visit) -> Response:
         refusals=details.refusals,
         actions=found.actions,
         in_flow=found.in_flow,
-        event=None if row.event == HIDDEN else row.event,
+        event=None if row.event == HIDDEN or details.is_sent else row.event,
         acts=list_acts(visit, found),
         stack=row.stack if visit.may(Right.PAYLOAD) else None,
         asked=find_asked(details),

@@ -257,6 +257,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(workers=[worker(lacks={"render": ["gpu"]})]), "warning", "lacks_tags", "render"),
     (facts(workers=[worker(drain_requested=True)]), "warning", "draining", "render"),
     (waiting(declared=None, running=0), "warning", "limit_unknown", "7+ due jobs wait for the lim"),
+    (waiting(declared=None, running=0, waiting=1, at_least=[]), "warning", "limit_unknown",
+     "1 due job waits for the limit"),
     (waiting(running=0), "warning", "limit_closed", "its count is 0"),
     (waiting(running=2, held_until=NOW + 60), "warning", "limit_held", "nothing starts for 1 min"),
     (waiting(waiting=0, recounted_at=NOW - 60), "warning", "limit_recounted",

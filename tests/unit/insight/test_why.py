@@ -70,6 +70,14 @@ def test_who_may_not_know_whether_an_event_was_sent_is_not_told_to_send_it_again
     assert answer.moves == ["`outlast event approve:17 JSON` sends it, unless that was done."]
 
 
+def test_who_may_not_be_told_of_others_is_not_told_who_has_the_key() -> None:
+    row = job(state=State.DEAD, losses=11, key="k", attempt_count=11)
+    place = Place(key_holder=90)
+    about = JobDetails(row=row, attempts=[], workers=[], now=NOW, place=place)
+    assert "90" in said(why(about))
+    assert "90" not in said(why(msgspec.structs.replace(about, may_tell_others=False)))
+
+
 def test_a_job_does_not_wait_for_ends_that_no_worker_has_noticed_yet() -> None:
     ended = [
         upstream(3, task="fetch", state=State.COMPLETED, number_left=2),
@@ -196,7 +204,12 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
             "`outlast doctor`",
         ],
     ),
-    ("in_line", asked(job(), REFUSED, worker(2)), ["Worker"]),
+    ("in_line", asked(job(), REFUSED, worker(2)), ["Worker W-2 can take it"]),
+    (
+        "failing",
+        asked(job(), REFUSED, worker(2, drain_requested=True)),
+        ["No worker that could take it claims jobs: workers W-1, W-2 fail or are draining."],
+    ),
     (
         "running",
         asked(running(), worker(failing="checkpoints: StoreUnavailable: x", failing_since=NOW - 9)),

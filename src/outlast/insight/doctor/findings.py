@@ -313,7 +313,9 @@ class LimitNow(NamedTuple):
     @property
     def due(self) -> str:
         """The beginning of the sentences about jobs that wait."""
-        return f"{counted(self.row, 'waiting')} due jobs wait for the limit {quote(self.row.name)}"
+        number = counted(self.row, "waiting")
+        wait = "job waits" if number == "1" else "jobs wait"
+        return f"{number} due {wait} for the limit {quote(self.row.name)}"
 
 
 def _late(facts: Facts) -> list[tuple[str, float]]:
