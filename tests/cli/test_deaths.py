@@ -78,12 +78,12 @@ def test_each_command_says_that_the_worker_is_dead(outlast: Outlast, killed: str
     assert (
         "that worker is dead (its lock file on this machine is free): the job is an orphan" in one
     )
-    assert "next        Any live worker on this store would return it to the queue" in one
+    assert "next        Any live worker returns it to the queue. No worker is alive" in one
     assert outlast("job", 1, *url, "--json").json()["phase"] == "orphaned"
     why = outlast("why", 1, *url).out
     assert "job 1: orphaned" in why
     assert "that worker is dead (its lock file on this machine is free)" in why
-    assert "there is none: start one" in why
+    assert "No worker is alive: start one" in why
     stats = outlast("stats", *url, "--json").json()
     assert stats["ill"] == {"dead": 1, "silent": 0, "failing": 0, "running": 1}
     assert "orphans    1 of the running jobs" in outlast("stats", *url).out

@@ -46,7 +46,7 @@ def test_why_says_that_no_worker_can_reclaim_an_orphan(outlast: Outlast, store_u
     said = outlast("why", number, "--url", store_url)
     assert f"job {number}: orphaned" in said.out
     assert "on worker w-gone (h1), but that worker is lost" in said.out
-    assert "there is none: start one" in said.out
+    assert "No worker is alive: start one" in said.out
     waiting = outlast("why", number + 3, "--url", store_url)
     assert f"job {number + 3}: no workers" in waiting.out
 

@@ -1,4 +1,4 @@
-"""`outlast verify` finds each row that was spoilt so that a job would be stuck, or run twice."""
+"""`outlast verify` finds each row that was spoilt so that a job is stuck, or runs too often."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.model.limits import LimitSpec
 from outlast.store.limits import NewLimit
 from outlast.store.protocol import Store
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, ended, enqueued, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 from tests.conformance.limits_kit import declare, limited, need
 from tests.conformance.test_dependencies import after
 from tests.conformance.test_ordered import ordered
@@ -27,6 +27,12 @@ async def due(store: Store) -> None:
 
 async def blocked(store: Store) -> None:
     await enqueued(store, job(), after(-1))
+
+
+async def retried(store: Store) -> None:
+    await enqueued(store)
+    hands = await Hands.on(store)
+    await hands.hand_in(crashed(await hands.claim_one()))
 
 
 async def full(store: Store) -> None:
@@ -67,6 +73,7 @@ SPOILT: list[tuple[Put, str]] = [
     (due, OF_THE_JOB.format("run_at = 'Infinity', position = NULL")),
     (due, OF_THE_JOB.format("state = 'blocked', position = NULL")),
     (due, "DELETE FROM outlast_lanes"),
+    (retried, OF_THE_JOB.format("failures = 0")),
     (blocked, "DELETE FROM outlast_dependencies"),
     (blocked, "UPDATE outlast_dependencies SET state = 2"),
     (blocked, "UPDATE outlast_dependencies SET upstream_id = 99"),
@@ -87,7 +94,7 @@ SPOILT: list[tuple[Put, str]] = [
 
 
 @pytest.mark.parametrize(("put", "spoil"), SPOILT)
-async def test_a_row_that_would_hold_a_job_for_good_is_found(
+async def test_a_row_that_would_hold_a_job_or_run_it_too_often_is_found(
     store: Store, store_url: str, put: Put, spoil: str
 ) -> None:
     await put(store)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outlast.insight.availability import astray, phase_of
+from outlast.insight.availability import astray, phase_of, served_by
 from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
@@ -16,7 +16,6 @@ from outlast.store.rows import (
     DependencyRow,
     Held,
     RefusalRow,
-    Served,
     StepRow,
     StoredJob,
     WorkerRow,
@@ -38,7 +37,6 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     workers: Sequence[WorkerRow]
     now: float
     refusals: Sequence[RefusalRow] = ()
-    served: Served | None = None
     place: Place = Place()
     held: Sequence[Held] = ()
     pauses: Sequence[Pause] = ()
@@ -61,7 +59,8 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     def phase(self) -> str:
         """The job's phase, in words for people."""
         strays = astray([self.row], self.workers, self.now) if self.workers else {}
-        return phase_of(self.row, self.served, strays, Pauses(self.pauses))
+        served = served_by(self.workers, self.now)
+        return phase_of(self.row, served, strays, Pauses(self.pauses))
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

@@ -126,7 +126,6 @@ async def read_details(
         row=row,
         attempts=await inspector.attempts(job_id) if row.attempt_count else [],
         refusals=refusals,
-        served=served_by(workers, now),
         workers=workers,
         place=await inspector.place(job_id) or Place(),
         held=await inspector.held() if held else [],

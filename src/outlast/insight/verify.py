@@ -218,14 +218,16 @@ def _charged(attempt: AttemptPast, right: set[Charge]) -> str | None:
 
 
 def budgets(job: JobPast, _: int) -> Found:
-    """Each charge was made by an attempt, and a used up budget ends the job."""
+    """Each charge was made by an attempt, only a requeue takes failures off, and a used up budget
+    ends the job."""
     for word, count, charge in (
         ("failures", job.failures, Charge.FAILURE),
         ("losses", job.losses, Charge.LOSS),
     ):
         charged = sum(attempt.charge == charge for attempt in job.attempts)
-        if count > charged:
-            yield False, f"it has {count} {word}, but only {charged} attempts were charged so"
+        is_whole = charge is Charge.LOSS or job.requeued_at is not None  # losses are forgiven
+        if count > charged or (count < charged and not is_whole):
+            yield False, f"it has {count} {word}, but {charged} attempts were charged so"
     if job.state in {State.QUEUED, State.RUNNING} and job.failures > job.policy.retries:
         yield (
             False,

@@ -30,7 +30,7 @@ from outlast.insight.sentences import (
 from outlast.insight.waiting import explain_waiting
 from outlast.model.job import ENDED, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.rows import EXPIRED, UPSTREAM, DependencyRow, StoredJob, WorkerRow
+from outlast.store.rows import EXPIRED, UPSTREAM, DependencyRow, StoredJob
 from outlast.store.values import Wants
 
 
@@ -231,8 +231,7 @@ def _running(about: JobDetails) -> Explanation:
         late = span(unheard(mine, about.now))
         said = f"{_runs(about)}, but that worker has not been heard from for {late}."
         ends = f"Its lease is {span(mine.lease)}: without a heartbeat it is declared lost."
-        moves = _reclaimers(about, besides=mine)
-        return Explanation(position="silent", sentences=[said, ends], moves=moves)
+        return Explanation(position="silent", sentences=[said, ends], moves=_reclaimers(about))
     sentences = [f"{_runs(about)}.", beats(mine, about.now), *_progress(row)]
     sentences += [fails(mine, about.now)] if mine.failing else []
     if row.progress is not None and row.progress.waits_for is not None:
@@ -274,26 +273,16 @@ def _runs(about: JobDetails) -> str:
     return f"{number} has been running {lasts}{by_worker(row.worker, row.host)}"
 
 
-def _reclaimers(about: JobDetails, besides: WorkerRow | None = None) -> list[str]:
-    others = [
-        one
-        for one in list_alive(about.workers, about.now)
-        if besides is None or one.id != besides.id
-    ]
-    if not others:
-        return [
-            (
-                "Any live worker on this store would return it to the queue, but there is none:"
-                " start one."
-            )
-        ]
+def _reclaimers(about: JobDetails) -> list[str]:
+    others = list_alive(about.workers, about.now)
     which = f"One of {join_names(others)}" if others[1:] else capitalize(join_names(others))
+    which = which if others else "Any live worker"
     does = "returns it to the queue"
     if about.row.cancel_requested:
         does = "cancels it, as it was asked to stop"
     elif about.row.losses >= about.row.policy.max_losses:
         does = "declares it dead: its budget of losses is used up"
-    return [f"{which} {does}."]
+    return [f"{which} {does}.", *_start_one(about)]
 
 
 def _progress(row: StoredJob) -> list[str]:

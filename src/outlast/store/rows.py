@@ -467,6 +467,7 @@ class JobPast(msgspec.Struct, frozen=True, kw_only=True):
     token: int | None = None
     started_at: Time | None = None
     ended_at: Time | None = None
+    requeued_at: Time | None = None
     worker_id: int | None = None
     worker_status: WorkerStatus | None = None
     task: str = ""

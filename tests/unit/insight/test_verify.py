@@ -101,7 +101,7 @@ HEALTHY = {
     ),
     "requeued, its budgets fresh": completed(
         state=State.QUEUED, attempt_count=2, failures=0, losses=0, token=5, started_at=None,
-        ended_at=None,
+        ended_at=None, requeued_at=6.0,
     ),
     "alone in a worker that died": completed(
         attempts=[attempt(2, 1), attempt(5, 2, outcome="lost_worker")], failures=2, losses=0
@@ -179,6 +179,7 @@ VIOLATIONS: dict[str, tuple[str, Callable[[], JobPast]]] = {
         lambda: with_attempts(attempt(2, 1, charge="none"), LOST, failures=0),
     ),
     "failures out of nowhere": ("budgets", lambda: completed(failures=2)),
+    "failures that are gone": ("budgets", lambda: completed(failures=0)),
     "losses out of nowhere": ("budgets", lambda: completed(losses=2)),
     "alive beyond its budget": ("budgets", lambda: running(policy=Policy(retries=0))),
     "dead within its budgets": ("dead_for_a_reason", lambda: dead(policy=Policy())),

@@ -106,7 +106,7 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
     (
         "orphaned",
         asked(running(), DEAD_ONE),
-        ["that worker is dead (its lock file on this machine is free)", "there is none: start one"],
+        ["that worker is dead (its lock file on this machine is free)", "alive: start one"],
     ),
     ("orphaned", asked(running(), DEAD_ONE, worker(2)), ["Worker W-2 returns it"]),
     (
@@ -298,12 +298,12 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
     (
         "silent",
         asked(running(), worker(heartbeat_at=NOW - 70)),
-        ["that worker has not been heard from for 1 min 10 s", "lease is 1 min", "there is none"],
+        ["that worker has not been heard from for 1 min 10 s", "1 min", "Any live worker"],
     ),
     (
         "orphaned",
         asked(running(), worker(status=WorkerStatus.LOST, stopped_at=NOW - 9, cause="lock free")),
-        ["worker is lost, as of 9 s ago (lock free)", "an orphan", "there is none: start one"],
+        ["worker is lost, as of 9 s ago (lock free)", "an orphan", "No worker is alive: start one"],
     ),
     (
         "orphaned",

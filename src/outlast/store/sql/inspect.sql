@@ -41,7 +41,7 @@ SELECT queue, state, count(*) AS number FROM outlast_jobs GROUP BY queue, state
 -- name: history_jobs
 -- Jobs by rising id, for the checker. In the snapshot of its transaction.
 SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j.token,
-       j.started_at, j.ended_at,
+       j.started_at, j.ended_at, j.requeued_at,
        j.worker_id, w.status AS worker_status, j.task, j.queue, j.tenant,
        CASE WHEN strpos(j.needs, ',true]') > 0 THEN j.stream END AS ordered
 FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.worker_id
