@@ -124,7 +124,6 @@ async def test_another_method_and_an_odd_address_are_refused_in_json(store: Stor
         assert (shown.status_code, "No such page" in shown.text) == (404, True)
 
 
-@pytest.mark.xfail(strict=True, reason="an unknown parameter is ignored")
 async def test_a_parameter_that_does_not_exist_is_refused(store: Store) -> None:
     async with page_on(store.url) as page:
         await refused(await page.get(f"{API}/jobs?stat=dead"), 400, "'stat' (here: state)")

@@ -14,9 +14,11 @@ import msgspec
 from starlette.responses import Response
 
 import outlast
+from outlast.base.text import line
 from outlast.errors import text_of
 from outlast.insight.resource import SCHEMA, in_json
 from outlast.model.kinds import Filter, is_of
+from outlast.payload.option_words import hint, near
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
 from outlast.web.filters import read_taken, taken_by
@@ -73,8 +75,13 @@ class ApiRoutes(list[ApiRoute]):
 
         def add(handler: H) -> H:
             taken = taken_by(handler)
+            query = {name: one for part in taken.values() for name, one in part.items()}
 
             async def serve(visit: Visit) -> Response:
+                if odd := [name for name in visit.request.query_params if name not in query]:
+                    named = f"{line(odd[0], NAME_MAX)!a}{hint(near(odd[0], query))}"
+                    said = f"There is no parameter {named}: see openapi.json."
+                    raise WebRefusal(400, "Not valid", said)
                 sent = () if body is None else (await _read_body(visit, body),)
                 found = await handler(visit, *sent, **read_taken(visit, taken))
                 return found if isinstance(found, Response) else answer_json(found)
@@ -82,7 +89,6 @@ class ApiRoutes(list[ApiRoute]):
             method = "GET" if body is None else "POST"
             said = " ".join((summary or handler.__doc__ or "").split())
             common = (API + path, serve, right, method, by_tenant, show_json, said)
-            query = {name: one for part in taken.values() for name, one in part.items()}
             self.append(ApiRoute(*common, query, body, answer or {}, handler))
             return handler
 
