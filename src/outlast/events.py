@@ -355,7 +355,7 @@ CATALOGUE: dict[str, Event] = {
     ),
     "limits_locked": Event(
         "A database session holds a lock that limits or counters are waiting for.",
-        ("holder", "mend"),
+        ("holder", "fix"),
         "warning",
     ),
     "jobs_pruned": Event("Old rows were deleted.", ("rows",)),

@@ -163,7 +163,7 @@ async def test_each_incompatible_change_is_found(filled: Store, store_url: str, 
     (one,) = [each for each in found.findings if (each.kind, each.name) == (kind, name)]
     assert words in one.sentence
     assert one.count == count
-    assert one.mend
+    assert one.fix
     if count:
         row = await filled.inspector.job(one.job or 0)
         assert row is not None

@@ -89,7 +89,7 @@ def test_each_command_says_that_the_worker_is_dead(outlast: Outlast, killed: str
     assert "orphans    1 of the running jobs" in outlast("stats", *url).out
     found = {f["name"]: f for f in json.loads(outlast("doctor", *url, "--json").out)["findings"]}
     assert found["workers"]["level"] == "problem"
-    assert "Start a worker" in found["dead_workers"]["mend"]
+    assert "Start a worker" in found["dead_workers"]["fix"]
 
 
 def test_a_worker_whose_lock_is_held_is_well(

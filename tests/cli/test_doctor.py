@@ -35,7 +35,7 @@ def found(outlast: Outlast, url: str, *more: str, code: int = 0, **env: str) -> 
     said.code = 0
     document = said.json()
     assert set(document) == names("schema store problems findings")
-    assert all(set(one) == names("level name sentence mend") for one in document["findings"])
+    assert all(set(one) == names("level name sentence fix") for one in document["findings"])
     assert (document["problems"] > 0) == bool(code)
     return {one["name"]: one for one in document["findings"]}
 
@@ -129,7 +129,7 @@ def test_what_is_no_store_is_a_problem_and_is_not_made(
         other.execute("CREATE TABLE IF NOT EXISTS mine (id)")
     findings = found(outlast, url, code=1)
     assert words in findings[name]["sentence"]
-    assert ("outlast migrate" in findings[name]["mend"]) is migrates
+    assert ("outlast migrate" in findings[name]["fix"]) is migrates
     assert not list(folder.glob("missing*"))
 
 

@@ -35,7 +35,7 @@ def test_findings_are_shown_with_what_to_do_and_end_with_1(
     document = machine.json()
     (one,) = document.pop("findings")
     assert "does not fit float" in one.pop("sentence")
-    assert "a default for a new parameter" in one.pop("mend")
+    assert "a default for a new parameter" in one.pop("fix")
     assert one == {"kind": "arguments", "name": "nap", "count": 1, "job": 2}
     del document["store"]
     assert document == {

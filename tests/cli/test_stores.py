@@ -177,7 +177,7 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
     found = outlast("doctor", "--url", own, "--json")
     assert found.code == 1
     (amiss,) = (f for f in json.loads(found.out)["findings"] if f["name"] == "privileges")
-    assert "--grant" in amiss["mend"]
+    assert "--grant" in amiss["fix"]
     enqueuing = ("migrate", "--grant", role, "--only", "enqueue", "--url", bare_pg_url)
     said = outlast(*enqueuing, "--verbose")
     assert f"granted to {role}: INSERT (task, queue, priority, policy, " in said.out

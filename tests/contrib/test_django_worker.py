@@ -107,8 +107,8 @@ def test_the_command_line_is_on_the_project_s_store(bare_store_url: str) -> None
     wrong = manage(bare_store_url, "outlast", "job", "7", code=1)
     assert "there is no job 7" in wrong.stderr
     doctor = manage(bare_store_url, "outlast", "doctor", "--json", code=None)
-    mends = {each["name"]: each["mend"] for each in json.loads(doctor.stdout)["findings"]}
-    assert mends["workers"] == "Start one: `python manage.py outlast worker`."
+    fixes = {each["name"]: each["fix"] for each in json.loads(doctor.stdout)["findings"]}
+    assert fixes["workers"] == "Start one: `python manage.py outlast worker`."
     usage = manage(bare_store_url, "outlast", "why", "x", code=2).stderr
     assert "run `python manage.py outlast why --help`" in usage
     assert "no task is called" in manage(bare_store_url, "outlast", "enqueue", "x", code=2).stderr

@@ -224,7 +224,7 @@ async def test_it_is_said_that_commits_wait_for_a_standby_and_since_when(
 
         (problem,) = await eventually(reported, PATIENCE)
         assert "Commits wait for a synchronous standby, the oldest for " in problem.sentence
-        assert "gone" in problem.mend
+        assert "gone" in problem.fix
     await waits
     assert not await reported()
 

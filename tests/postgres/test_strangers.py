@@ -233,7 +233,7 @@ async def test_who_holds_a_lock_of_limits_or_counters_is_named_with_the_remedy(
     (found,) = [one for one in facts.check(workers=1) if one.name == "locks_of_limits"]
     assert found.level == "problem"
     assert said in found.sentence
-    assert f"pg_terminate_backend({pid})" in found.mend
+    assert f"pg_terminate_backend({pid})" in found.fix
     about = await read_details(store, waiting, 0.0)
     assert about is not None
     told = why(about)
@@ -261,7 +261,7 @@ async def test_the_log_of_a_worker_names_who_holds_a_lock_of_limits_or_counters(
         await pruner.run_once()
     (fields,) = [fields for name, fields in told if name == "limits_locked"]
     assert f"The role {STRANGER} has taken {what}" in fields["holder"]
-    assert f"pg_terminate_backend({stranger.get_server_pid()})" in fields["mend"]
+    assert f"pg_terminate_backend({stranger.get_server_pid()})" in fields["fix"]
 
 
 async def test_a_worker_that_holds_the_lock_of_limits_is_named_once_it_has_done_so_for_long(

@@ -60,7 +60,7 @@ def doctor(
     wakeup = resolve_wakeup(None if found is None else found.wakeup)
     exposure = look_at(address, wakeup, [] if url is None else [url], os.environ)
     findings = [
-        msgspec.structs.replace(one, mend=one.mend and advise(context, one.mend))
+        msgspec.structs.replace(one, fix=one.fix and advise(context, one.fix))
         for one in run_loop(lambda: _findings(address, application, exposure))
     ]
     if json:
@@ -111,8 +111,8 @@ def _show(out: Any, findings: list[Finding]) -> None:
     for one in findings:
         level = Text(f"{one.level.value:<{WIDTH}}", style=STYLES[one.level.value])
         out.print(level + Text(f"{one.name}: {safe(one.sentence)}"), soft_wrap=True)
-        if one.mend:
-            out.print(Text(" " * WIDTH + f"-> {safe(one.mend)}", style="bold"), soft_wrap=True)
+        if one.fix:
+            out.print(Text(" " * WIDTH + f"-> {safe(one.fix)}", style="bold"), soft_wrap=True)
     worst = [one for one in findings if one.level.value in {"problem", "warning"}]
     counts = [
         count_of(sum(one.level.value == level for one in worst), level)

@@ -123,7 +123,7 @@ def _show(rehearsal: Rehearsal, place: str, ignored: int) -> None:
         jobs = f": {count_of(one.count, 'job')}, such as job {one.job}" if one.count else ""
         out.print(Text(f"{one.kind} {line(one.name)}{jobs}", style="bold"), soft_wrap=True)
         out.print(Text(f"    {line(one.sentence, SHOWN_MAX)}"), soft_wrap=True)
-        out.print(Text(f"    -> {one.mend}"), soft_wrap=True)
+        out.print(Text(f"    -> {one.fix}"), soft_wrap=True)
     if rehearsal.more:
         out.print(f"{rehearsal.more:,} more are not shown")
     out.print(f"{place}: {_verdict(rehearsal, ignored)}", markup=False, soft_wrap=True)

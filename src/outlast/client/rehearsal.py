@@ -47,7 +47,7 @@ class Area(StrEnum):
     SCHEDULE = "schedule"
 
 
-MENDS = {
+FIXES = {
     Area.TASK: "keep the task until they have ended, or name its successor's old name:"
     " @app.task(aliases=[…])",
     Area.ARGUMENTS: "let the task accept them until they have ended: the old parameter beside a new"
@@ -76,7 +76,7 @@ class Mismatch(msgspec.Struct, kw_only=True):
     kind: Area
     name: str
     sentence: str
-    mend: str
+    fix: str
     count: int = 0
     job: int | None = None
 
@@ -99,8 +99,8 @@ class Rehearsal(msgspec.Struct, kw_only=True):
             if len(self.findings) >= FINDINGS_MAX:
                 self.more += 1
                 return
-            mend = _REQUIRED if "Encryption(required=True)" in sentence else MENDS[kind]
-            found = Mismatch(kind=kind, name=name, sentence=sentence, mend=mend, job=job)
+            fix = _REQUIRED if "Encryption(required=True)" in sentence else FIXES[kind]
+            found = Mismatch(kind=kind, name=name, sentence=sentence, fix=fix, job=job)
             self.findings.append(found)
             self.alike[kind, name, sentence] = found
         found.count += job is not None

@@ -78,7 +78,7 @@ def _explain(about: JobDetails) -> Explanation:
         return msgspec.structs.replace(blocked, sentences=past + blocked.sentences)
     if about.locked_by and about.may_tell_others:
         past += [f"{holder}." for holder in about.locked_by]
-        moves = [holder.mend for holder in about.locked_by]
+        moves = [holder.fix for holder in about.locked_by]
         return Explanation(position=LIMITED, sentences=past, moves=moves)
     limit = about.stream and explain(about.stream, about.now, tells=about.may_tell_others)
     if limit:

@@ -27,12 +27,12 @@ OK, HINT, WARNING, PROBLEM = Level
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding. ``mend`` tells people what to do; empty: nothing."""
+    """A finding. ``fix`` tells people what to do; empty: nothing."""
 
     level: Level
     name: str
     sentence: str
-    mend: str = ""
+    fix: str = ""
 
 
 class NoWrites(NamedTuple):
@@ -50,7 +50,7 @@ class Check(NamedTuple, Generic[T]):
     name: str
     applies: Callable[[T], object] | Literal[True]
     sentence: str | Callable[[T], str]
-    mend: str | Callable[[T], str] = ""
+    fix: str | Callable[[T], str] = ""
 
 
 class Each(Generic[T]):
@@ -74,10 +74,10 @@ def judge(table: Table[T], facts: T) -> Iterator[Finding]:
                 yield from judge(row.rows, part)
         elif row.name not in told and (row.applies is True or row.applies(facts)):
             told.add(row.name)
-            said, mend = (
-                each if isinstance(each, str) else each(facts) for each in (row.sentence, row.mend)
+            said, fix = (
+                each if isinstance(each, str) else each(facts) for each in (row.sentence, row.fix)
             )
-            yield Finding(level=row.level, name=row.name, sentence=said, mend=mend)
+            yield Finding(level=row.level, name=row.name, sentence=said, fix=fix)
 
 
 class Environment(Protocol):

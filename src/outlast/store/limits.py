@@ -178,7 +178,7 @@ class LockHolder(msgspec.Struct, frozen=True):
         return f"The role {role} has taken {lock} ({whose})"
 
     @property
-    def mend(self) -> str:
+    def fix(self) -> str:
         """What to do about it."""
         end = f"SELECT pg_terminate_backend({self.process}) ends that session"
         if self.may_work:

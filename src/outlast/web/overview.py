@@ -88,7 +88,7 @@ def find_troubles(seen: Overview, now: float) -> Iterator[Finding]:
             level=Level.WARNING,
             name="dead_jobs",
             sentence=f"{count_of(died, 'job')} {'is' if died == 1 else 'are'} dead.",
-            mend="See why they died; then requeue or discard them.",
+            fix="See why they died; then requeue or discard them.",
         )
 
 
@@ -123,7 +123,7 @@ class FindingKind(msgspec.Struct, frozen=True):
 
     name: str
     level: Level
-    mend: str
+    fix: str
     sentences: list[str]
     path: str = ""
     title: str = ""
@@ -133,9 +133,9 @@ def group_findings(findings: Iterable[Finding]) -> list[FindingKind]:
     """Return the findings by kind, the worst first."""
     kinds: dict[tuple[Level, str, str], FindingKind] = {}
     for one in sorted(findings, key=lambda each: ORDER.index(each.level)):
-        key = one.level, one.name, one.mend or ""
+        key = one.level, one.name, one.fix or ""
         if key not in kinds:
-            made = FindingKind(one.name, one.level, one.mend or "", [], *PAGES.get(one.name, ()))
+            made = FindingKind(one.name, one.level, one.fix or "", [], *PAGES.get(one.name, ()))
             kinds[key] = made
         kinds[key].sentences.append(one.sentence)
     return list(kinds.values())

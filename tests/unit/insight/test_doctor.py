@@ -343,7 +343,7 @@ HEALTHY = [
 
 @each_case("well", HEALTHY)
 def test_a_healthy_store_has_only_ok_findings(well: Facts) -> None:
-    assert {(one.level, one.mend) for one in examine(well)} == {("ok", "")}
+    assert {(one.level, one.fix) for one in examine(well)} == {("ok", "")}
 
 
 @each_case(("facts", "level", "name", "words"), CASES)
@@ -351,7 +351,7 @@ def test_each_row_is_found_with_its_remedy(facts: Facts, level: str, name: str, 
     (found,) = (one for one in examine(facts) if one.name == name)
     assert found.level == level
     assert words in found.sentence
-    assert bool(found.mend) == (level != "ok")
+    assert bool(found.fix) == (level != "ok")
 
 
 def test_of_many_schedules_in_a_change_of_the_clocks_the_first_are_named() -> None:
@@ -405,9 +405,9 @@ def test_the_docs_and_pages_name_findings_of_the_doctor() -> None:
     ],
 )
 def test_the_mode_of_another_users_file_has_another_remedy(amiss: Facts) -> None:
-    (mend,) = (one.mend for one in examine(amiss) if one.level == "warning")
-    assert "chmod" not in mend.partition("as root")[0]
-    assert "alice" in mend or "OUTLAST_RUN_DIR" in mend
+    (fix,) = (one.fix for one in examine(amiss) if one.level == "warning")
+    assert "chmod" not in fix.partition("as root")[0]
+    assert "alice" in fix or "OUTLAST_RUN_DIR" in fix
 
 
 ELSEWHERE = "postgresql://shop:secret@db.example:5432/shop"
@@ -473,8 +473,8 @@ def test_keys_that_others_can_read_and_a_password_among_the_arguments_are_found(
 def test_the_remedy_of_a_missing_privilege_is_no_migration() -> None:
     for amiss in (facts(denied="no", environment=None), server(lacking=["SELECT ON TABLE t"])):
         (found,) = (one for one in examine(amiss) if one.name == "privileges")
-        assert "outlast migrate --grant" in found.mend
-        assert found.level == "problem" or found.mend.endswith("--grant shop`.")
+        assert "outlast migrate --grant" in found.fix
+        assert found.level == "problem" or found.fix.endswith("--grant shop`.")
         assert "schema" not in {one.name for one in examine(amiss) if one.level == "problem"}
 
 
@@ -501,8 +501,8 @@ def test_the_remedy_is_a_migration_only_for_an_old_schema() -> None:
             check_usable(steps, [row])
         found = examine(facts(mismatch=str(caught.value), environment=None))
         (amiss,) = (one for one in found if one.name == "schema")
-        assert ("Run `outlast migrate`" in amiss.mend) == helps
-        assert amiss.mend
+        assert ("Run `outlast migrate`" in amiss.fix) == helps
+        assert amiss.fix
 
 
 def test_without_an_answer_of_the_store_only_the_host_is_checked() -> None:

@@ -117,8 +117,8 @@ class TaskBackend(api.BaseTaskBackend):
         """Return what is wrong with the settings, for ``manage.py check``."""
         found: list[checks.CheckMessage] = []
         if not apps.is_installed("outlast.contrib.django"):
-            mend = "Add 'outlast.contrib.django' to INSTALLED_APPS."
-            found.append(checks.Error("The app of Outlast is missing.", mend, id="outlast.E001"))
+            fix = "Add 'outlast.contrib.django' to INSTALLED_APPS."
+            found.append(checks.Error("The app of Outlast is missing.", fix, id="outlast.E001"))
         try:
             _ = self.limits
         except ImproperlyConfigured as error:

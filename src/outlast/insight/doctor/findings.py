@@ -385,7 +385,7 @@ SCHEDULES: Table[Facts] = (
 
 
 def _keys(facts: Facts) -> Iterator[tuple[str, int, str]]:
-    """Yield key files that other users can use, with their mode, and who has to mend that."""
+    """Yield key files that other users can use, with their mode, and who has to fix that."""
     for path, mode in facts.exposure.keys.items():
         owner = facts.exposure.owners.get(path)
         who = f"As {line(owner, 60)}, whose file it is, or as root: " if owner else ""

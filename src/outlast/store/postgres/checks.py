@@ -304,7 +304,7 @@ FINDINGS: Table[PostgresFacts] = (
     Each(lambda f: f.lock_holders,
         Check(PROBLEM, "locks_of_limits", True,
             lambda holder: f"{holder}: limits or counters wait for it.",
-            lambda holder: holder.mend)),
+            lambda holder: holder.fix)),
     Check(HINT, "strangers", lambda f: f.strangers,
         lambda f: f"Roles without rights on the jobs may connect ({_some(f.strangers)}): they can"
         " hear the names of queues (LISTEN) and take locks that Outlast needs.",

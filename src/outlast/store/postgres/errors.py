@@ -57,8 +57,8 @@ _NO_PRIVILEGE = (
 )
 _DAMAGED = (
     "a table or an index is damaged, perhaps by its disk: SELECT pg_filenode_relation(0, NUMBER)"
-    " names it by the last number of its path. REINDEX DATABASE mends indexes; for a table, restore"
-    " a backup"
+    " names it by the last number of its path. REINDEX DATABASE repairs indexes; restore a"
+    " table from a backup"
 )
 _NO_ROOM = "the server's disk is full: make room there"
 _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {

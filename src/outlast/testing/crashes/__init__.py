@@ -21,7 +21,7 @@ databases.py  connections to SQLite whose commits are points
 servers.py    connections to PostgreSQL, likewise, by asyncpg and psycopg
 requests.py   requests, which are points, and are counted
 end_state.py  what a run has left behind, and how two runs differ
-remedies.py   the means that mend an effect
+remedies.py   what removes an effect
 """
 
 from outlast.testing.crashes.cases import CrashReport

@@ -100,7 +100,7 @@ class CrashReport(msgspec.Struct, kw_only=True):
                 cell.ljust(width) for cell, width in zip(row, widths, strict=True)
             ).rstrip()
             if finding is not None:
-                yield f"    mend: {finding.remedy}"
+                yield f"    fix: {finding.remedy}"
         first = self.findings[0].cases[0]
         if first.point:
             yield f"repeat one: --point {first.point} --seed {self.seed}"

@@ -1,4 +1,4 @@
-"""Name the means that mends an effect which a crash repeats or loses."""
+"""Name what removes an effect which a crash repeats or loses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FIXED = {
 def find_remedy(
     difference: Difference, fates: Collection[Fate], *, saves: bool, in_store: bool
 ) -> str:
-    """Return what mends a difference that these fates make. ``saves``: the task saves checkpoints;
+    """Return what removes a difference that these fates make. ``saves``: the task saves;
     ``in_store``: the rows are in the database of the store."""
     kind = difference.kind
     if saves and not difference.is_more and kind in {"commit", "request", "enqueue"}:

@@ -55,7 +55,7 @@ class Pruner:
             if not self._is_drawn():
                 return self._pause()
             for holder in await self._store.inspector.lock_holders():
-                emit("limits_locked", holder=str(holder), mend=holder.mend)
+                emit("limits_locked", holder=str(holder), fix=holder.fix)
         self._has_begun = True
         began_at = self._clock.boot()
         onward = began_at < self._full_look_at
