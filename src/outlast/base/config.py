@@ -20,6 +20,7 @@ from outlast.errors import ConfigError, text_of
 from outlast.model.job import BACKFILL_KEY, TICKS_KEY
 from outlast.model.lease import LeaseTerms
 
+VERSION: str = sys.modules["outlast"].__version__  # its import leads up to the worker
 URL_VARIABLE = "OUTLAST_URL"
 URL_DEFAULT = "sqlite:///outlast.db"
 WAKEUP_VARIABLE = "OUTLAST_WAKEUP"

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from functools import cache
-from importlib import metadata
 from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +18,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from outlast.base import http_server
 from outlast.base.clock import SYSTEM, Clock
+from outlast.base.config import VERSION
 from outlast.base.http_server import Response, listen, make_response
 from outlast.metrics.collector import QUEUES_MAX, TASKS_MAX, Look, LookCollector, Names
 
@@ -83,16 +82,8 @@ def _describe_exporter(looked_at: float, *, is_up: bool) -> Iterator[Metric]:
     info = GaugeMetricFamily(
         "outlast_build_info", "The version of the exporter.", labels=["version"]
     )
-    info.add_metric([_find_own_version()], 1.0)
+    info.add_metric([VERSION], 1.0)
     yield info
-
-
-@cache
-def _find_own_version() -> str:
-    try:
-        return metadata.version("outlast")
-    except metadata.PackageNotFoundError:  # run from a source tree
-        return "unknown"
 
 
 @asynccontextmanager

@@ -6,14 +6,13 @@ Texts of user code (in a report, the message of an end, progress) are redacted h
 
 from __future__ import annotations
 
-import functools
 import platform
 from collections.abc import Callable, Sequence
-from importlib import metadata
 
 import msgspec
 
 from outlast.base.clock import Clock
+from outlast.base.config import VERSION
 from outlast.base.credentials import hide_logins
 from outlast.model.crash import LIMITS, Crash, Progress, bound, clean, hiding, redact
 from outlast.model.job import SHELL_TASK
@@ -85,16 +84,8 @@ class Evidence:
             pid=running.pid,
             release=running.release or self._release,
             python=running.python or platform.python_version(),
-            outlast=_find_own_version(),
+            outlast=VERSION,
         )
         if running.claimed.task == SHELL_TASK:  # the stacks only show Outlast's code, which waits
             return msgspec.structs.replace(crash, stacks=None)
         return crash
-
-
-@functools.cache
-def _find_own_version() -> str | None:
-    try:
-        return metadata.version("outlast")
-    except metadata.PackageNotFoundError:  # run from a source tree
-        return None
