@@ -276,7 +276,7 @@ async def test_the_last_ends_of_a_fleet_do_not_bring_it_back(store: Store) -> No
     await store.declare_limits([NewLimit("o", LimitSpec(running=1, per=None, ordered=True))])
     await enqueued(store, ordered(), limited(fair="t", tenant="t"))
     hands = await Hands.on(store)
-    await _leave(hands, *map(ended, await hands.claim(9)))
+    await _leave(hands, *map(ended, [*await hands.claim(9), *await hands.claim(9)]))
     assert await store.inspector.counts() == {("default", State.COMPLETED): 2}
     assert await wanted(store) == 0
 

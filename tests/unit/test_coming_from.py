@@ -15,7 +15,7 @@ from outlast.client.schedules import ScheduleOptions
 from outlast.client.task import BoundTask
 from outlast.client.task_options import BatchOptions
 from outlast.model.job import ENDED, State
-from outlast.store.rows import JobFilter
+from outlast.store.rows import JobFilter, StoredJob
 from outlast.testing import isolate
 from tests.cases import each_case
 
@@ -58,17 +58,17 @@ def run(page: Path, block: str, name: str) -> dict[str, Any]:
 
 async def complete_all(app: outlast.App) -> None:
     async with app.worker(), asyncio.timeout(60):
-        while await unfinished(app):
+        rows = await read_jobs(app)
+        while any(row.state not in ENDED for row in rows):
             await asyncio.sleep(0.05)
-    rows = await app.stores.ask(lambda store: store.inspector.jobs(JobFilter()))
-    assert rows
+            rows = await read_jobs(app)
+    assert rows  # as they were then: a schedule may have added another job since
     assert {row.state for row in rows} == {State.COMPLETED}
     await app.close()
 
 
-async def unfinished(app: outlast.App) -> int:
-    rows = await app.stores.ask(lambda store: store.inspector.jobs(JobFilter()))
-    return sum(row.state not in ENDED for row in rows)
+async def read_jobs(app: outlast.App) -> list[StoredJob]:
+    return await app.stores.ask(lambda store: store.inspector.jobs(JobFilter()))
 
 
 @each_case("page", PAGES)
