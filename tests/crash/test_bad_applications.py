@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import outlast
 from harness.scene import Scene, WorkerProcess
+from outlast.base.config import VERSION
 from outlast.model.job import Policy, State
 from outlast.store.values import NewJob
 
@@ -143,6 +146,31 @@ async def test_a_deploy_that_breaks_the_application_blames_no_job(sqlite_stage: 
     assert (await stage.job(waiting)).state is State.QUEUED
     assert (await stage.job(first)).failures == charged
     switch.unlink()
+    assert (await stage.ended(waiting)).result == "8"
+
+
+@pytest.mark.xfail(strict=True, reason="runners of another Outlast are taken for healthy ones")
+async def test_another_outlast_that_is_installed_under_a_worker_blames_no_job(
+    sqlite_stage: Scene,
+) -> None:
+    """New runners refuse to work for a worker whose frames they may not understand."""
+    stage, source = sqlite_stage, Path(outlast.__file__).parent
+    installed = stage.folder / "installed"
+    shutil.copytree(source, installed / "outlast", ignore=shutil.ignore_patterns("__pycache__"))
+    worker = await stage.worker(env={"PYTHONPATH": str(installed)})
+    await stage.until(lambda: len(worker.told("runner_ready")) == 2, "a runner and a spare")
+    code = (source / "__init__.py").read_text()
+    newer = code.replace(f'__version__ = "{VERSION}"', '__version__ = "99.0"')
+    (installed / "outlast" / "__init__.py").write_text(newer)
+    first = await stage.enqueue("exits_unless", path=str(stage.folder / "flag"))
+    await stage.tried(first, 2)  # the spare is used up
+    waiting = await stage.enqueue("noop", value=8)
+    charged = (await stage.job(first)).failures
+    told = str(await stage.told(worker, "runner_restart_delayed"))
+    assert f"Outlast 99.0 is installed, and this worker runs {VERSION}: restart it" in told
+    assert (await stage.job(waiting)).state is State.QUEUED
+    assert (await stage.job(first)).failures == charged
+    (installed / "outlast" / "__init__.py").write_text(code)
     assert (await stage.ended(waiting)).result == "8"
 
 
