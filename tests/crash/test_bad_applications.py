@@ -149,7 +149,6 @@ async def test_a_deploy_that_breaks_the_application_blames_no_job(sqlite_stage: 
     assert (await stage.ended(waiting)).result == "8"
 
 
-@pytest.mark.xfail(strict=True, reason="runners of another Outlast are taken for healthy ones")
 async def test_another_outlast_that_is_installed_under_a_worker_blames_no_job(
     sqlite_stage: Scene,
 ) -> None:

@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from typing import Any, NoReturn
 
 from outlast.base.clock import SYSTEM, Clock
-from outlast.base.config import URL_VARIABLE
+from outlast.base.config import URL_VARIABLE, VERSION
 from outlast.base.credentials import without_secrets
 from outlast.base.greenlets import find_greenlets
 from outlast.client.app import App
@@ -333,6 +333,9 @@ def main(descriptor: int) -> int:
     settings = channel.read_settings()
     _prepare(settings)
     try:
+        if settings.version != VERSION:  # each understands its own frames
+            told = f"Outlast {VERSION} is installed, and this worker runs {settings.version}"
+            raise ApplicationError(f"{told}: restart it")
         app = load_app(settings.app)
         faulthandler.enable(file=settings.stacks)  # which the application may have taken, or ended
         refuse_greenlets()

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from outlast.base.config import VERSION
 from outlast.base.credentials import make_hider, redact
 from outlast.errors import OutlastError, text_of
 from outlast.model.crash import Progress, hiding
@@ -34,7 +35,7 @@ class RunnerSettings(msgspec.Struct, frozen=True):
     as arguments, which every user of the machine can read.
 
     ``stacks`` and ``lock`` are inherited descriptors. ``shell``: whether commands may be run, too.
-    ``redact``: patterns of text that reports must not show.
+    ``redact``: patterns of text that reports must not show. ``version``: the worker's Outlast.
     """
 
     app: str
@@ -46,6 +47,7 @@ class RunnerSettings(msgspec.Struct, frozen=True):
     shell: bool = False
     wakeup: str | None = None
     redact: list[str] = []
+    version: str = VERSION
 
     def __repr__(self) -> str:
         return f"<settings of a runner of {self.app} for {redact(self.url)}>"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -62,6 +64,24 @@ def test_every_group_is_killed_when_the_pipe_ends(tether, groups):
     for group in groups:
         group.wait_until_killed()
         assert groups_of({group.pgid}) == set()
+
+
+@pytest.mark.xfail(strict=True, reason="select() takes no descriptor from 1024 on")
+def test_a_worker_with_many_open_files_has_a_tether():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] <= 1024:
+        pytest.skip("this process may not open that many files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1025, before[1]))
+    reader, writer = os.pipe()
+    try:
+        high = fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, 1024)
+        os.write(writer, b"quit\n")
+        os.close(writer)
+        assert not child.hold(high), "it has heard that the worker leaves"
+        os.close(high)
+    finally:
+        os.close(reader)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_child_in_a_group_of_its_own_is_killed_with_its_session(tether, groups):
