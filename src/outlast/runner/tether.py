@@ -104,10 +104,11 @@ def hold(pipe: int) -> bool:
     leaves = False  # whether the worker leaves by itself
     is_certain = True
     buffer = b""
+    poll = select.poll()  # select() takes no descriptor from 1024 on
+    poll.register(pipe, select.POLLIN)
     while True:
         left = until - time.clock_gettime(_CLOCK)
-        wait = max(0.0, min(left, LOOK_SECONDS)) if sessions else None
-        if not select.select([pipe], [], [], wait)[0]:
+        if not poll.poll(max(0.0, min(left, LOOK_SECONDS)) * 1000 if sessions else None):
             if left <= 0:  # and no renewal has come, as while this process was stopped
                 is_certain = _end(sessions) and is_certain
             continue

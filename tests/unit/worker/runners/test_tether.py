@@ -66,7 +66,6 @@ def test_every_group_is_killed_when_the_pipe_ends(tether, groups):
         assert groups_of({group.pgid}) == set()
 
 
-@pytest.mark.xfail(strict=True, reason="select() takes no descriptor from 1024 on")
 def test_a_worker_with_many_open_files_has_a_tether():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] <= 1024:
