@@ -102,9 +102,13 @@ async def test_wrong_credentials_and_a_queue_of_another_kind_are_reported(
     pg_url: str, rabbit: RabbitServer
 ) -> None:
     wrong = rabbit.url.replace("guest:guest", "guest:wrong")
-    async with Shop.opened(pg_url, wrong) as shop, shop.worker(poll=POLL):
-        await row_says(shop, "refused using authentication")
-        assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
+    for url, said in (
+        (wrong, "refused using authentication"),
+        (f"{rabbit.url}/missing", "refuses the virtual host 'missing': create it"),
+    ):
+        async with Shop.opened(pg_url, url) as shop, shop.worker(poll=POLL):
+            await row_says(shop, said)
+            assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
     async with Shop.opened(pg_url, f"{rabbit.url}/?max_age=60") as shop, channel(rabbit) as own:
         name = f"outlast.{await shop.store.store_id()}.all"
         await own.declare_queue(name, durable=True)  # a classic one

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import aio_pika
 from aio_pika.abc import DeliveryMode, ExchangeType
+from aiormq.exceptions import InvalidFrameError
 
 from outlast.base.clock import SYSTEM
 from outlast.wakeup.messenger import Delivery
@@ -89,12 +90,13 @@ class AmqpBroker:
 
     async def _dial_one(self, host: str, port: int) -> AbstractConnection:
         context = self._address.context()
+        virtual_host = self._address.path or "/"
         connecting = aio_pika.connect(
             host=host,
             port=port,
             login=self._address.user or "guest",
             password=self._address.password or "guest",
-            virtualhost=self._address.path or "/",
+            virtualhost=virtual_host,
             ssl=context is not None,
             ssl_context=context,
             timeout=CONNECT_SECONDS,
@@ -104,6 +106,11 @@ class AmqpBroker:
         dial = asyncio.create_task(connecting)
         try:
             return await asyncio.shield(dial)
+        except InvalidFrameError as error:  # the driver drops the server's words
+            raise ConnectionError(
+                f"the server refuses the virtual host {virtual_host!r}: create it, or let this user"
+                " use it"
+            ) from error
         except asyncio.CancelledError:
             hanging_up = asyncio.create_task(_hang_up(dial))
             _HANGING_UP.add(hanging_up)  # the loop holds only weak references to tasks
