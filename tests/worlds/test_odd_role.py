@@ -145,7 +145,7 @@ async def test_the_only_place_goes_to_what_runs_jobs(
     server: PostgresServer, owned: str, monkeypatch: pytest.MonkeyPatch, holder: str
 ) -> None:
     """A session that a worker can do without has it, ends, and does not come back soon."""
-    monkeypatch.setattr(spare, "_apart_until", {})
+    monkeypatch.setattr(spare, "_refused_until", {})
     url = as_odd(owned)
     store = PostgresStore(url)
     hands = await Hands.on(store)

@@ -227,13 +227,13 @@ ORDER BY p.name, p.key LIMIT :most
 -- open stream that needs it. Find also due jobs that name the stream of another task, or a missing one, jobs of the line
 -- whose lane is missing, and jobs that no request asks for, or that are due at no time. In one snapshot, for `outlast
 -- verify`.
-SELECT DISTINCT j.task, j.queue, NULL AS name, NULL AS key
+SELECT j.task, j.queue, NULL AS name, NULL AS key
 FROM outlast_jobs j
 WHERE j.position IS NOT NULL AND j.stream IS NULL AND j.solo <= 0
   AND NOT EXISTS (SELECT FROM outlast_lanes l WHERE l.task = j.task AND l.queue = j.queue AND l.priority = j.priority)
   OR j.state = 'queued' AND (j.solo > 2 OR j.position < 1 OR j.run_at > 1e15)
-UNION ALL
-SELECT DISTINCT j.task, j.queue, NULL, NULL
+UNION
+SELECT j.task, j.queue, NULL, NULL
 FROM outlast_jobs j
 WHERE j.position IS NOT NULL AND j.stream IS NOT NULL
   AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = j.stream AND s.task = j.task AND s.queue = j.queue)
