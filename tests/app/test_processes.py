@@ -105,22 +105,26 @@ def test_greenlets_of_a_web_server_enqueue_and_run_no_worker(
 LATE_GREENLETS = """
 import warnings; warnings.simplefilter("ignore")  # of gevent, which comes late
 mail.enqueue_sync("parent")
-if not (child := os.fork()):
-    signal.alarm(60)
-    from gevent import joinall, monkey, spawn
-    monkey.patch_all()
-    for _ in range(2):
-        joinall([spawn(mail.enqueue_sync, "child") for _ in range(5)], raise_error=True)
-    sys.exit(0)
-print(os.waitpid(child, 0)[1], mail.enqueue_sync("parent").id)
+ends = []
+for _ in range(8):
+    if not (child := os.fork()):
+        signal.alarm(60)
+        from gevent import joinall, monkey, spawn
+        monkey.patch_all()
+        for _ in range(2):
+            joinall([spawn(mail.enqueue_sync, "child") for _ in range(5)], raise_error=True)
+        sys.exit(0)
+    ends.append(os.waitpid(child, 0)[1])
+print(sum(ends), mail.enqueue_sync("parent").id)
 """
 
 
+@pytest.mark.xfail(strict=False, reason="half of them crash at their exit")
 def test_greenlets_of_a_server_that_has_preloaded_the_application_enqueue(
     store_url: str, tmp_path: Path
 ) -> None:
     """As in gunicorn -k gevent --preload, which patches only its children."""
-    assert run(LATE_GREENLETS, store_url, tmp_path) == "0 12\n"
+    assert run(LATE_GREENLETS, store_url, tmp_path) == "0 82\n"
 
 
 PREFORK = """
