@@ -119,7 +119,6 @@ print(sum(ends), mail.enqueue_sync("parent").id)
 """
 
 
-@pytest.mark.xfail(strict=False, reason="half of them crash at their exit")
 def test_greenlets_of_a_server_that_has_preloaded_the_application_enqueue(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -61,7 +61,7 @@ async def test_a_batch_reads_no_more_behind_a_long_transaction_however_much_was_
             later = await pages_read(s, onward=True)
             again = await pages_read(s, onward=False)
     assert later <= 2 * first
-    assert again >= 5 * first, "what was deleted is in the index, so this test can tell"
+    assert again >= 3 * first, "what was deleted is in the index, so this test can tell"
 
 
 async def test_what_was_locked_is_passed_over_and_found_by_a_look_from_the_oldest(

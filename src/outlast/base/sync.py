@@ -241,7 +241,8 @@ class _Background:
             ending = asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop)
             with suppress(Exception):
                 ending.result(FAREWELL_SECONDS)
-            loop.call_soon_threadsafe(loop.stop)
+            if find_gevent() is None:  # else its thread frees what Python frees, too, and crashes
+                loop.call_soon_threadsafe(loop.stop)
 
 
 def _start_loop() -> asyncio.AbstractEventLoop:
