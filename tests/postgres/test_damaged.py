@@ -37,7 +37,12 @@ async def test_the_doctor_names_a_collation_that_is_another_one_now(
     pg_server: PostgresServer,
 ) -> None:
     made = "CREATE DATABASE collated TEMPLATE template0 LOCALE_PROVIDER builtin LOCALE 'C.UTF-8'"
-    pg_server.sql(made)
+    try:
+        pg_server.sql(made)
+    except RuntimeError as error:
+        if "unrecognized locale provider" not in str(error):
+            raise
+        pytest.skip("PostgreSQL 17 and later have built-in locales")
     store = PostgresStore(pg_server.url("collated"))
     try:
         await store.open()
