@@ -29,9 +29,14 @@ Deed = Callable[[Store, Hands, Callable[[], Awaitable[None]]], Awaitable[None]]
 
 @pytest.fixture(scope="module")
 def small_server() -> Iterator[PostgresServer]:
-    with PostgresServer(settings={"max_notify_queue_pages": str(PAGES)}) as server:
-        server.sql("CREATE ROLE stranger LOGIN")
-        yield server
+    try:
+        with PostgresServer(settings={"max_notify_queue_pages": str(PAGES)}) as server:
+            server.sql("CREATE ROLE stranger LOGIN")
+            yield server
+    except RuntimeError as error:
+        if "unrecognized configuration parameter" not in str(error):
+            raise
+        pytest.skip("PostgreSQL before 17 has a queue of 8 GB")
 
 
 @pytest.fixture
