@@ -51,7 +51,7 @@ ACTS = {
 }  # fmt: skip
 ENDS = {
     "completed": 5, "crashed": 2, "timeout": 1, "bystander": 1, "released": 1, "unbegun": 1,
-    "snoozed": 1, "event": 2, "blocks": 1.5, "cancelled": 0.3,
+    "snoozed": 1, "event": 3, "blocks": 1.5, "cancelled": 0.3,
 }  # fmt: skip
 MEANS = {
     "crashed": "budgets", "timeout": "limits", "bystander": "suspects", "released": "drain",
@@ -147,7 +147,7 @@ class Play:
             own["expires"] = dice.choice([0.03, 5.0])
         if chance("keys", 0.2):
             own["key"] = f"k{dice.randint(0, 5)}"
-            if "after" not in own and chance("windows", 0.3):
+            if "after" not in own and chance("windows", 0.6):
                 own["on_key"] = OnKey(window=0.5)
             elif "after" not in own:
                 on_key = [None, OnKey(replaces=True), OnKey(until_start=True)]
@@ -319,14 +319,17 @@ class Play:
                 await hands.store.keep_logs([log])
 
     async def _complete_in(self) -> None:
-        hands = self._dice.choice([*self._held])
-        for one in self._held[hands][:1]:
-            async with transaction(self._url) as connection:
-                done = await on(connection).complete(one.job_id, one.token, "1")
-            assert done
-            self._held[hands].remove(one)
-            self.met[one.job_id].add("complete_in")
-            self._ended[one.job_id] = State.COMPLETED
+        """Complete the job that has met most: one that waited for an event seldom runs."""
+        running = [(hands, one) for hands, held in self._held.items() for one in held]
+        if not running:
+            return
+        hands, one = max(running, key=lambda pair: len(self.met[pair[1].job_id]))
+        async with transaction(self._url) as connection:
+            done = await on(connection).complete(one.job_id, one.token, "1")
+        assert done
+        self._held[hands].remove(one)
+        self.met[one.job_id].add("complete_in")
+        self._ended[one.job_id] = State.COMPLETED
 
     async def _send(self, name: str | None = None) -> None:
         name = name or self._draw_event()
@@ -367,10 +370,10 @@ class Play:
         else:
             await getattr(store, verb)(ids)
 
-    async def _bulk(self) -> None:
+    async def _bulk(self, verb: Verb | None = None) -> None:
         store = self._dice.choice(self.stores)
-        kinds = [(Verb.CANCEL, State.QUEUED), (Verb.REQUEUE, State.DEAD)]
-        verb, state = self._dice.choice(kinds)
+        verb = verb or self._dice.choice([Verb.CANCEL, Verb.REQUEUE])
+        state = State.QUEUED if verb is Verb.CANCEL else State.DEAD
         rows = await store.inspector.jobs(JobFilter(state=state, limit=1_000))
         self._change([row.id for row in rows], "bulk acts")
         if (seen := await bulk.preview(store, verb, BulkFilter())).count:
@@ -396,6 +399,8 @@ class Play:
             self._held[hands] = []
         for name in {*self._waits.values()}:
             await self._send(name)
+        if self.rounds % 2:
+            await self._bulk(Verb.REQUEUE)  # for the worker that leaves
         self.rounds += 1
         now = "date_part('epoch', clock_timestamp())"
         if self._url.startswith("sqlite"):

@@ -140,6 +140,16 @@ async def test_a_worker_runs_jobs_with_so_few_connections(
     assert row.status == "active"
 
 
+async def until_it_hears(wakeup: PostgresWakeup) -> None:
+    async def hears() -> bool:
+        return wakeup.health.good
+
+    try:
+        await eventually(hears)
+    except TimeoutError:
+        pytest.fail(f"{wakeup.health}")
+
+
 @pytest.mark.parametrize("holder", ["wake-up", "presence"])
 async def test_the_only_place_goes_to_what_runs_jobs(
     server: PostgresServer, owned: str, monkeypatch: pytest.MonkeyPatch, holder: str
@@ -151,9 +161,6 @@ async def test_the_only_place_goes_to_what_runs_jobs(
     hands = await Hands.on(store)
     wakeup, presence = PostgresWakeup(url), PostgresPresence(url, patience=20.0)
 
-    async def hears() -> bool:
-        return wakeup.health.good
-
     async def works() -> bool:
         with contextlib.suppress(StoreUnavailable):
             await store.enqueue([NewJob(task="t")])
@@ -162,7 +169,7 @@ async def test_the_only_place_goes_to_what_runs_jobs(
 
     if holder == "wake-up":
         await wakeup.start(lambda _: None)
-        await eventually(hears, 20.0)
+        await until_it_hears(wakeup)
     else:
         assert await presence.hold(hands.me) is None
     server.sql("ALTER ROLE odd CONNECTION LIMIT 1")
