@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from harness.servers import Disposable, free_port, start_janitor, unprivileged_user
 
-_START_SECONDS = 20.0
+_START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from harness.servers import Disposable, free_port, start_janitor
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 
 
 class NatsMissing(RuntimeError):

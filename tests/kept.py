@@ -123,7 +123,7 @@ class Kept:
 
     async def _close_all(self) -> None:
         for connection in [each for some in self._idle.values() for each in some]:
-            await connection.close(timeout=2.0)
+            await connection.close(timeout=30.0)
         self._idle.clear()
 
     async def connect(
@@ -147,7 +147,7 @@ class Kept:
         if await self._is_as_opened(connection):
             self._idle[self._kinds[connection]].append(connection)
         else:
-            await connection.close(timeout=2.0)
+            await connection.close(timeout=30.0)
 
     def _may_keep(self, connection: Any) -> bool:
         url, *_ = self._kinds[connection]

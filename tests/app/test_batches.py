@@ -83,7 +83,7 @@ async def test_keys_limits_and_delays_are_those_of_each_job(app: outlast.App) ->
         return items
 
     async with app.worker():
-        first = await index.using(key="a", delay=0.2).enqueue(1)
+        first = await index.using(key="a", delay=2.0).enqueue(1)
         again = await index.using(key="a").enqueue(2)
         assert (again.id, again.created) == (first.id, False)
         jobs = await app.enqueue_many([index.call(n) for n in range(9)])

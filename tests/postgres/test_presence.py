@@ -122,7 +122,7 @@ async def test_a_session_that_ends_during_a_proof_is_an_error_and_then_replaced(
         await session.execute("LOCK TABLE outlast_workers")
         await session.execute("UPDATE outlast_workers SET presence = NULL")
         proving = asyncio.create_task(lock.hold(hands.me))
-        await eventually(lambda: _is_blocked(session), 10.0)
+        await eventually(lambda: _is_blocked(session), 25.0)
         await end_session(session)
         with pytest.raises(StoreUnavailable):
             await proving
@@ -240,7 +240,7 @@ async def test_a_server_that_was_restarted_is_another_incarnation(
             except StoreUnavailable:
                 return False
 
-        await eventually(taken, 20.0)
+        await eventually(taken)
         assert await seen(hands) is Presence.HELD
         assert (await hands.seen()).incarnation != before
         await lock.release()

@@ -17,6 +17,7 @@ import outlast
 from outlast import store as store_package
 from outlast.model.job import Policy
 from outlast.model.lease import Presence
+from outlast.store.postgres import presence as presence_module
 from outlast.store.postgres import wakeup as wakeup_module
 from outlast.store.postgres.pool import _Checkout
 from outlast.store.postgres.presence import PostgresPresence
@@ -160,9 +161,10 @@ async def shared(pg_url: str, store: Store) -> AsyncIterator[tuple[PostgresWakeu
 
 @pytest.fixture
 async def locks(
-    pg_url: str, shared: tuple[PostgresWakeup, Heard]
+    pg_url: str, shared: tuple[PostgresWakeup, Heard], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[list[PostgresPresence]]:
-    made = [PostgresPresence(pg_url, patience=10.0, wakeup=shared[0]) for _ in range(2)]
+    monkeypatch.setattr(presence_module, "BORROW_SECONDS", 25.0)  # on a busy machine
+    made = [PostgresPresence(pg_url, patience=50.0, wakeup=shared[0]) for _ in range(2)]
     yield made
     for each in made:
         await each.release()
@@ -286,7 +288,7 @@ async def test_what_jobs_wait_for_shares_no_session_with_other_duties(pg_url: st
     async with store._connections.use():  # another duty's, which hangs
         for name, call in OF_JOBS.items():
             try:
-                async with asyncio.timeout(5.0):
+                async with asyncio.timeout(20.0):
                     await call(hands)
             except TimeoutError:
                 late.append(name)

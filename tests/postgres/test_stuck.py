@@ -141,7 +141,7 @@ async def test_who_does_not_read_of_many_lanes_keeps_no_other_from_jobs_under_li
         async def takes() -> bool:
             return job_id in [each.job_id for each in await other.claim()]
 
-        assert await eventually(takes, 15.0)
+        assert await eventually(takes, 25.0)
 
 
 async def _is_answered(session: Any) -> bool:

@@ -34,7 +34,7 @@ async def takes(hands: Hands, *ids: int) -> None:
         left.difference_update([each.job_id for each in await hands.claim()])
         return not left
 
-    await eventually(look, 10)
+    await eventually(look)
 
 
 async def test_a_parent_waits_for_no_child_that_it_does_not_wait_for(

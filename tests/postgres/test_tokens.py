@@ -49,7 +49,7 @@ async def test_a_reconnect_with_the_newest_token_blocks_no_other_call(
         await exchange_on(session, hands, limit=1)  # a slow one
         newest = await session.fetchval("SELECT last_value FROM outlast_token_seq")
         assert newest > token
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             again = await store.reconnect(mine.me, newest)
         assert again is not None
         table_locks = await session.fetchval(

@@ -43,7 +43,7 @@ STRANGER = 65_534
 async def test_a_long_foreign_transaction_starves_no_beat(
     store: SqliteStore, lock: LockFile, path: Path
 ) -> None:
-    hands = await registered(store, lock)
+    hands = await registered(store, lock, heartbeat=20.0, lease=60.0)  # its row is fresh for 10 s
     store.lock = lock
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as foreign:
         foreign.execute("BEGIN IMMEDIATE")

@@ -174,7 +174,7 @@ async def test_the_only_place_goes_to_what_runs_jobs(
         assert await presence.hold(hands.me) is None
     server.sql("ALTER ROLE odd CONNECTION LIMIT 1")
     await store.drop_connections()
-    await eventually(works, 20.0)
+    await eventually(works)
     with pytest.raises(ConnectionError, match="too few connections"):
         await spare.connect_spare(url, StoreOptions())
     await wakeup.close()

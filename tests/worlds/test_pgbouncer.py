@@ -54,7 +54,7 @@ class Shop:
             rows = await self.worker._store.inspector.workers()
             return next((each.wakeup for each in rows if each.id == self.worker.me.worker_id), None)
 
-        said: str = await eventually(told, 20.0)
+        said: str = await eventually(told)
         return said
 
 
