@@ -8,17 +8,24 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.live import Live
 
+from harness.stores import opened
 from outlast.cli import main
+from outlast.cli.run import _watch
 from outlast.client.app import App
+from outlast.model.job import SHELL_TASK
 from outlast.model.limits import LimitSpec, Per
 from outlast.store.limits import NewLimit
 from tests.cases import each_case
 from tests.cli.conftest import Outlast, Said, environment
 from tests.cli.test_worker import SECONDS, worker
+from tests.conformance.kit import Hands, enqueued, job
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
@@ -170,6 +177,26 @@ def test_a_worker_without_the_flag_runs_no_command_and_why_says_so(
         assert why["moves"][0].startswith("Start a worker with --shell;")
     assert not (folder / "here").exists()
     assert outlast("jobs", "--json", **HERE).json()["jobs"][-1]["phase"] == "unservable"
+
+
+@pytest.mark.xfail(strict=True, reason="silent workers count as serving")
+@pytest.mark.on_both_stores
+async def test_a_silent_worker_serves_nothing(store_url: str) -> None:
+    shown = StringIO()
+    console = Console(file=shown, force_terminal=True, width=100)
+    async with opened(store_url) as store, App(store_url) as app:
+        await Hands.on(store, tasks=[SHELL_TASK], heartbeat=1e-7, lease=1e-6)
+        (number,) = await enqueued(store, job(task=SHELL_TASK))
+        handle = await app.get(number)
+        assert await handle.status() == "unservable"
+        with Live(console=console, auto_refresh=False) as live:
+            watch = asyncio.ensure_future(_watch(store, number, live))
+            async with asyncio.timeout(SECONDS):
+                while "no worker with --shell serves its queue" not in shown.getvalue():
+                    assert not watch.done()
+                    await asyncio.sleep(0.01)
+            await handle.cancel()
+            await watch
 
 
 @pytest.mark.slow
