@@ -179,7 +179,6 @@ def test_a_worker_without_the_flag_runs_no_command_and_why_says_so(
     assert outlast("jobs", "--json", **HERE).json()["jobs"][-1]["phase"] == "unservable"
 
 
-@pytest.mark.xfail(strict=True, reason="silent workers count as serving")
 @pytest.mark.on_both_stores
 async def test_a_silent_worker_serves_nothing(store_url: str) -> None:
     shown = StringIO()

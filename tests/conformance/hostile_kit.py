@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from outlast.insight.availability import phase_of
+from outlast.insight.availability import Served, phase_of
 from outlast.insight.deaths import dead_groups_document, read_dead_groups, shared_deaths
 from outlast.insight.documents import JOB, job_document, workers_document
 from outlast.insight.stats import stats_document
@@ -22,7 +22,7 @@ from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.protocol import ServerStore, Store
 from outlast.store.rows import AttemptFilter, JobFilter
 from outlast.store.values import Answer, Claimed
-from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
+from tests.conformance.kit import Hands, ended, enqueued, job, lost_worker
 
 DEEP = "[" * 5_000
 NUMBERS = ["0", "-1", "2147483647", "-2147483648", "9223372036854775807", "-9223372036854775808"]
@@ -195,8 +195,7 @@ def _end_of(claimed: Claimed) -> Transition:
 async def shows(store: Store, ids: list[int]) -> None:
     """Read all documents; each must be JSON, and hold all rows."""
     look = store.inspector
-    served = await look.served()
-    assert served.knows(TASK)
+    served = Served(await look.workers())
     rows = await look.jobs(JobFilter(limit=1_000))
     _json([JOB.document(row, phase=phase_of(row, served)) for row in rows])
     for job_id in ids:
@@ -208,7 +207,7 @@ async def shows(store: Store, ids: list[int]) -> None:
     assert len(await look.last_attempts([row.id for row in rows])) == len(rows)
     await look.last_token()
     workers = await look.workers()
-    _json(workers_document(workers, 1e9))
+    _json(workers_document(workers))
     _json(stats_document(await look.statistics(), workers))
     await look.held()
     _json(dead_groups_document(await read_dead_groups(store, JobFilter())))

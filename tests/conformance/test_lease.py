@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast.insight.availability import Served
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind
@@ -157,8 +158,8 @@ async def test_announced_tasks_are_those_of_active_workers(store: Store, hands: 
     gone = await Hands.on(store, "w2", tasks=["gone"])
     await store.announce(hands.me, ["a", "b"], {"c": ["gpu"]})
     await store.set_status(gone.me, WorkerStatus.STOPPED)
-    served = await store.inspector.served()
-    assert [task for task in ("a", "b", "c", "gone") if served.knows(task)] == ["a", "b"]
+    served = Served(await store.inspector.workers())
+    assert [task for task in ("a", "b", "c", "gone") if served.has(task, "q")] == ["a", "b"]
     row = await hands.row()
     assert (row.tasks, row.lacks) == (["a", "b"], {"c": ["gpu"]})
 

@@ -172,7 +172,6 @@ READS: dict[str, Verb] = {
     "forgotten": lambda hands, _: hands.store.inspector.forgotten(),
     "actions": lambda hands, _: hands.store.inspector.actions(),
     "running_actions": lambda hands, _: hands.store.inspector.running_actions(),
-    "served": lambda hands, _: hands.store.inspector.served(),
     "history": lambda hands, _: hands.store.inspector.history(),
     "counts": lambda hands, _: hands.store.inspector.counts(),
     "dead_groups": lambda hands, _: hands.store.inspector.dead_groups(JobFilter()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from harness.scene import Scene
-from outlast.insight.availability import phase_of
+from outlast.insight.availability import Served, phase_of
 from outlast.model.job import State
 from outlast.store.values import NewJob
 
@@ -13,7 +13,7 @@ JOBS = 40
 
 
 async def phases(stage: Scene, jobs: list[int]) -> set[str]:
-    served = await stage.store.inspector.served()
+    served = Served(await stage.store.inspector.workers())
     return {phase_of(await stage.job(job), served) for job in jobs}
 
 

@@ -17,12 +17,13 @@ from outlast.cli.job_page import Page
 from outlast.cli.logs import _json, text_renderer
 from outlast.cli.run import _end
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
+from outlast.insight.availability import Served
 from outlast.insight.explanation import JobDetails
 from outlast.insight.queries import JobList
 from outlast.insight.why import why
 from outlast.model.job import SHELL_TASK, State
 from outlast.model.pause import NO_PAUSES
-from outlast.store.rows import Served, WorkerStatus
+from outlast.store.rows import WorkerStatus
 from outlast.store.statistics import Place
 from tests.fuzz.kit import BOMBS, Fuzzer, quiet
 from tests.unit.cli.test_hostile_texts import ATTEMPTS, EVIL, REFUSALS, WORKER, job_in
@@ -108,7 +109,8 @@ def pages_are_safe(case: tuple[State, str, str]) -> None:
     details = JobDetails(row=row, attempts=attempts, refusals=refusals, workers=[worker], now=NOW)
     Page(out, details, why(details)).write()
     command = _with(row, text, task=SHELL_TASK, args=_quoted(text), result=_quoted(text))
-    out.print(jobs_table(out, JobList([row, command], Served([([], [text])]), {}, NO_PAUSES), NOW))
+    served = Served([msgspec.structs.replace(WORKER, tasks=[text])])
+    out.print(jobs_table(out, JobList([row, command], served, {}, NO_PAUSES), NOW))
     out.print(dead_table(out, [(row, text)], NOW))
     out.print(workers_table(out, [worker], {text: 3}, NOW))
     out.print(gone_table(out, [gone], {text: 3}, NOW))

@@ -29,7 +29,7 @@ def worker(number: int = 1, **fields: Any) -> WorkerRow:
         "id": number, "name": f"w{number}", "host": "h", "pid": 1, "status": WorkerStatus.ACTIVE,
         "epoch": 1, "beat": 1, "heartbeat": 1.0, "lease": 60.0, "queues": [], "tasks": ["t"],
         "running": 0, "started_at": 0.0, "heartbeat_at": NOW, "lease_expires_at": NOW + 60,
-        "wakeup": "notify", "boot_id": "",
+        "wakeup": "notify", "boot_id": "", "unheard": 0.0,
     }  # fmt: skip
     return WorkerRow(**{**values, **fields})
 

@@ -73,7 +73,7 @@ def test_workers_are_shown_by_what_is_known_of_them() -> None:
     workers = [
         worker(1),
         worker(2, status=WorkerStatus.DRAINING),
-        worker(3, heartbeat_at=NOW - 61.0),
+        worker(3, unheard=61.0),
         worker(4, lock_free=True),
         worker(5, failing="exchange: broken"),
         worker(6, status=WorkerStatus.LOST),

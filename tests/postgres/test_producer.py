@@ -272,7 +272,6 @@ async def test_a_viewer_may_read_all_and_change_nothing(pg_url: str, as_role: st
         inspector.refusals,
         inspector.statistics,
         inspector.environment,
-        inspector.served,
         inspector.held,
         inspector.history,
         inspector.counts,

@@ -83,7 +83,7 @@ async def test_documents_are_those_of_the_command_line(store: Store) -> None:
         raw = await page.get(f"{API}/jobs/{number}/args")
         assert raw.text == '{"big":9007199254740993}'
         workers = await list_workers(store)
-        names = set(workers_document(workers.rows, 0.0)["workers"][0])
+        names = set(workers_document(workers.rows)["workers"][0])
         assert set((await read(page, "/workers"))["workers"][0]) == names
         assert (await read(page, "/stats"))["queues"][0]["dead"] == 1
         assert (await read(page, "/dead/groups"))["groups"][0]["number"] == 1

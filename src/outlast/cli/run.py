@@ -28,19 +28,17 @@ from outlast.client.app import App
 from outlast.client.job import Job
 from outlast.client.limits import Limit, check_limits, make_limit_spec
 from outlast.errors import ConfigError, JobNotFound, LimitNotFound, OutlastError, UsageError
-from outlast.insight.availability import phase_of
 from outlast.insight.facts import format_progress
 from outlast.insight.limits import spec_text
-from outlast.insight.queries import no_limit, read_one_limit
+from outlast.insight.queries import no_limit, read_one_limit, read_phase
 from outlast.insight.row import plain
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ENDED, State
 from outlast.model.limits import RUNNING_MAX, LimitSpec
-from outlast.model.pause import Pauses
 from outlast.runner.shell.task import add_to as add_task
 from outlast.store.limits import NewLimit
 from outlast.store.protocol import Store
-from outlast.store.rows import AttemptRow, Served, StoredJob
+from outlast.store.rows import AttemptRow, StoredJob
 
 
 def run(
@@ -208,13 +206,11 @@ async def _watch(store: Store, job_id: int, live: Live) -> JobEnd:
         if row.state in ENDED:
             return _end(row, await store.inspector.attempts(job_id))
         if live.console.is_terminal:
-            served, paused = await store.inspector.served(), await store.inspector.pauses()
-            live.update(_standing(row, served, Pauses(paused)), refresh=True)
+            live.update(_standing(row, await read_phase(store, row)), refresh=True)
         await SYSTEM.sleep(LOOK_SECONDS)
 
 
-def _standing(row: StoredJob, served: Served, pauses: Pauses) -> Text:
-    phase = phase_of(row, served, pauses=pauses)
+def _standing(row: StoredJob, phase: str) -> Text:
     parts = [Text(f"job {row.id}"), Text(phase, word(phase).style), bar(row.progress)]
     if phase == "unservable":
         parts.append(Text("no worker with --shell serves its queue", style="dim"))

@@ -23,7 +23,7 @@ import msgspec
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, due, line, percent, rough
-from outlast.insight.availability import health, proof_of_life, unheard
+from outlast.insight.availability import health, proof_of_life
 from outlast.insight.calls import describe_call
 from outlast.insight.facts import format_progress
 from outlast.insight.queries import JobList
@@ -387,7 +387,7 @@ def describe_workers(counts: Mapping[str, int], ill: Mapping[str, int]) -> str:
 
 
 def _status(row: WorkerRow, now: float) -> Styled:
-    if (standing := health(row, now)) != "well":
+    if (standing := health(row)) != "well":
         return Styled(standing, "bold red")
     if row.malformed is not None:
         return Styled("malformed", "bold red")
@@ -404,7 +404,7 @@ def _presence(row: WorkerRow) -> Styled:
 
 
 def _beat(row: WorkerRow, now: float) -> Styled:
-    late = unheard(row, now)
+    late = row.unheard
     alive = row.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
     style = ""
     if alive and late > BEATS_LATE * row.heartbeat:

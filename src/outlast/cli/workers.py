@@ -16,7 +16,7 @@ from outlast.cli.options import Json, Url, flag, make_group
 from outlast.cli.show import console, describe_workers, gone_table, print_json, workers_table
 from outlast.errors import UsageError
 from outlast.insight.acting import ask_to_drain, follow_drain
-from outlast.insight.availability import health, holds, list_alive, sleeps, unheard
+from outlast.insight.availability import health, holds, list_alive, sleeps
 from outlast.insight.documents import workers_document
 from outlast.insight.queries import DAY, list_workers
 from outlast.store.rows import WorkerRow, WorkerStatus
@@ -48,7 +48,7 @@ def list_(
     found, now = read_store(url, list_workers), SYSTEM.wall()
     rows, refused = found.rows, found.refused(now)
     if json:
-        print_json(workers_document(rows, now, refused))
+        print_json(workers_document(rows, refused))
     else:
         _show(rows, refused, now, every=every)
 
@@ -63,7 +63,7 @@ def _show(
     asleep = ", ".join(line(row.name) for row in gone if sleeps(row, now))
     told = f"no worker is awake; asleep: {asleep}" if asleep else "no workers"
     out.print(workers_table(out, here, refused, now) if here else told)
-    helpers = bool(list_alive(here, now))
+    helpers = bool(list_alive(here))
     for row in here:
         if ill := _illness(row, now, helpers=helpers):
             out.print(f"{line(row.name)} {ill}", style="red", soft_wrap=True)
@@ -71,14 +71,14 @@ def _show(
         out.print("\ngone:")
         out.print(gone_table(out, shown, refused, now))
     if rows:
-        out.print(f"\n{_counts(rows, now)}", style="dim")
+        out.print(f"\n{_counts(rows)}", style="dim")
     if hidden := len(gone) - len(shown):
         out.print(f"{hidden} more have ended; --all shows them", style="dim")
 
 
 def _illness(row: WorkerRow, now: float, *, helpers: bool) -> str:
     """Return what is wrong with a worker whose row marks it alive; "" if nothing is."""
-    standing = health(row, now)
+    standing = health(row)
     held = count_of(row.running, "job")
     then = f"another worker returns its {held} to the queue"
     if not helpers:
@@ -86,7 +86,7 @@ def _illness(row: WorkerRow, now: float, *, helpers: bool) -> str:
     if standing == "dead":
         return f"is dead: its lock file is free; {then}"
     if standing == "silent":
-        return f"has been silent for {span(unheard(row, now))} and is presumably lost; {then}"
+        return f"has been silent for {span(row.unheard)} and is presumably lost; {then}"
     if standing == "failing":
         return f"has failed {since(row.failing_since, now)} at its {line(row.failing, 400)}"
     return ""
@@ -96,11 +96,11 @@ def _stopped_at(row: WorkerRow) -> float:
     return row.stopped_at or row.heartbeat_at
 
 
-def _counts(rows: Sequence[WorkerRow], now: float) -> str:
+def _counts(rows: Sequence[WorkerRow]) -> str:
     """Return how many there are of each status: ``2 active, 1 lost``."""
     counts = Counter(row.status.value for row in rows)
     present = {one.value: counts[one.value] for one in WorkerStatus if counts[one.value]}
-    return describe_workers(present, Counter(health(row, now) for row in rows))
+    return describe_workers(present, Counter(health(row) for row in rows))
 
 
 def drain(

@@ -11,10 +11,9 @@ from outlast.base.sync import blocking
 from outlast.client.awaiting import awaiting
 from outlast.client.looks import looks_at
 from outlast.errors import JobCancelled, JobFailed, JobNotFound, UsageError
-from outlast.insight.availability import phase_of
+from outlast.insight.queries import read_phase
 from outlast.insight.row import JobRow, row_of
 from outlast.model.job import ENDED, State
-from outlast.model.pause import Pauses
 from outlast.payload.codec import decode_result
 from outlast.payload.option_words import describe_attribute
 from outlast.store.rows import EXPIRED, UPSTREAM
@@ -107,9 +106,7 @@ class Job(Generic[R]):
         ``completed``, ``dead`` or ``cancelled``."""
 
         async def look(store: Store) -> str:
-            stored = await self._look(store)
-            served, paused = await store.inspector.served(), await store.inspector.pauses()
-            return phase_of(stored, served, pauses=Pauses(paused))
+            return await read_phase(store, await self._look(store))
 
         return await self._stores.ask(look)
 

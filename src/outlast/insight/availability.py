@@ -15,7 +15,7 @@ from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.lockfile import Probe, probe
-from outlast.store.rows import Served, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import DueJobs
 
 ASLEEP = "asleep"  # the cause of a row whose worker is to be back (``--idle-after``)
@@ -37,29 +37,24 @@ def sleeps(one: WorkerRow, now: float) -> bool:
     return is_asleep and now <= one.lease_expires_at
 
 
-def unheard(one: WorkerRow, now: float) -> float:
-    """Return the seconds since its last beat, by the store's clock if that was read."""
-    return max(0.0, now - one.heartbeat_at) if one.unheard is None else one.unheard
-
-
-def silent(one: WorkerRow, now: float) -> bool:
+def silent(one: WorkerRow) -> bool:
     """Whether the worker has sent no beat for its whole lease."""
-    return unheard(one, now) > one.lease
+    return one.unheard > one.lease
 
 
-def health(one: WorkerRow, now: float) -> str:
+def health(one: WorkerRow) -> str:
     """Return a worker's condition: ``gone`` (its row has ended), ``dead`` (proven, though its row
     does not show it), ``silent`` (for its whole lease), ``failing`` (at a duty), ``well``."""
     if not holds(one):
         return "gone"
     if dead(one):
         return "dead"
-    if silent(one, now):
+    if silent(one):
         return "silent"
     return "well" if one.failing is None else "failing"
 
 
-def astray(rows: Iterable[StoredJob], workers: Iterable[WorkerRow], now: float) -> dict[int, str]:
+def astray(rows: Iterable[StoredJob], workers: Iterable[WorkerRow]) -> dict[int, str]:
     """Return the running jobs whose worker no longer runs them: ``orphaned`` if the worker is gone
     or dead, ``silent`` if it has sent no beat for its whole lease."""
     known = {one.id: one for one in workers}
@@ -68,20 +63,30 @@ def astray(rows: Iterable[StoredJob], workers: Iterable[WorkerRow], now: float) 
     for row in rows:
         if row.state is State.RUNNING:
             mine = known.get(row.worker_id or 0)
-            standing = "gone" if mine is None else health(mine, now)
+            standing = "gone" if mine is None else health(mine)
             found[row.id] = words.get(standing)
     return {number: phase for number, phase in found.items() if phase is not None}
 
 
-def list_alive(workers: Iterable[WorkerRow], now: float) -> list[WorkerRow]:
+def list_alive(workers: Iterable[WorkerRow]) -> list[WorkerRow]:
     """Return the workers that are alive."""
-    return [one for one in workers if holds(one) and not dead(one) and not silent(one, now)]
+    return [one for one in workers if holds(one) and not dead(one) and not silent(one)]
 
 
-def served_by(workers: Iterable[WorkerRow], now: float) -> Served:
-    """Return the work that these workers take, by the rules of ``hindrance``."""
-    taking = (one for one in list_alive(workers, now) if takes_jobs(one))
-    return Served((one.queues, set(one.tasks) - set(one.lacks)) for one in taking)
+class Served:
+    """The work that live workers take, by the rules of ``hindrance``: any job of their tasks from
+    their queues (none: all)."""
+
+    def __init__(self, workers: Iterable[WorkerRow]) -> None:
+        taking = (one for one in list_alive(workers) if takes_jobs(one))
+        self._workers = {
+            (frozenset(one.queues), frozenset(one.tasks) - {*one.lacks}) for one in taking
+        }
+
+    def has(self, task: str, queue: str) -> bool:
+        """Whether some worker takes this task from this queue."""
+        serve = (queues for queues, tasks in self._workers if task in tasks)
+        return any(not queues or queue in queues for queues in serve)
 
 
 def knows(one: WorkerRow, task: str) -> bool:

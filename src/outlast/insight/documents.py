@@ -183,13 +183,12 @@ WORKER = Resource(
 
 
 def workers_document(
-    rows: Iterable[WorkerRow], now: float, refused: Mapping[str, int] | None = None
+    rows: Iterable[WorkerRow], refused: Mapping[str, int] | None = None
 ) -> Document:
     """Return a list of workers. ``refused``: how many writes of each were refused, by its name."""
     counts = refused or {}
     shown = [
-        WORKER.document(row, health=health(row, now), refusals=counts.get(row.name, 0))
-        for row in rows
+        WORKER.document(row, health=health(row), refusals=counts.get(row.name, 0)) for row in rows
     ]
     return {"schema": SCHEMA, "workers": shown}
 

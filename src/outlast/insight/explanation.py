@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outlast.insight.availability import astray, phase_of, served_by
+from outlast.insight.availability import Served, astray, phase_of
 from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
@@ -58,9 +58,8 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def phase(self) -> str:
         """The job's phase, in words for people."""
-        strays = astray([self.row], self.workers, self.now) if self.workers else {}
-        served = served_by(self.workers, self.now)
-        return phase_of(self.row, served, strays, Pauses(self.pauses))
+        strays = astray([self.row], self.workers) if self.workers else {}
+        return phase_of(self.row, Served(self.workers), strays, Pauses(self.pauses))
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

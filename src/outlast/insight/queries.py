@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from outlast.errors import LimitNotFound, NotPermitted, ScheduleNotFound
-from outlast.insight.availability import astray, phase_of, served_by, with_proof
+from outlast.insight.availability import Served, astray, phase_of, with_proof
 from outlast.insight.explanation import JobDetails
 from outlast.insight.filters import PHASES
 from outlast.model.job import State
@@ -31,7 +31,6 @@ from outlast.store.rows import (
     Part,
     RefusalRow,
     Searched,
-    Served,
     StepRow,
     StoredJob,
     Texts,
@@ -139,6 +138,12 @@ async def read_details(
     )
 
 
+async def read_phase(store: ReadableStore, row: StoredJob) -> str:
+    """Return the phase of a job that was just read; of a running one, its state."""
+    workers = await read_workers(store) if row.state is State.QUEUED else []
+    return phase_of(row, Served(workers), pauses=Pauses(await store.inspector.pauses()))
+
+
 class SearchBounds(msgspec.Struct, frozen=True):
     """How far a search for a list goes: ``looks`` reads of ``rows`` rows (None: LOOK_ROWS) each;
     for a phase, ``judged`` jobs; ``text_max``: characters of arguments that are read."""
@@ -163,7 +168,7 @@ async def list_jobs(
     """Return the newest jobs of this filter, of this phase (one of ``PHASES``) if given, and with
     these texts. A search for texts is one read of at most SEARCHED_MAX rows and SEARCHED_BYTES."""
     workers = await read_workers(store)
-    served = served_by(workers, now)
+    served = Served(workers)
     pauses = Pauses(await store.inspector.pauses())
     wanted = phase if phase in PHASES else None
 
@@ -176,7 +181,7 @@ async def list_jobs(
             holding = await look_through(store, seen.ids[at : at + PAGE], texts, left)
             left, stopped = left - holding.size, holding.before
             rows = await store.inspector.jobs_of(holding.ids, bounds.text_max)
-            strays.update(astray(rows, workers, now))
+            strays.update(astray(rows, workers))
             judged = ((row, phase_of(row, served, strays, pauses)) for row in rows)
             found += [row for row, its_phase in judged if wanted in {its_phase, None}]
             if len(found) >= which.limit or stopped is not None:

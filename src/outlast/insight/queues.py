@@ -84,7 +84,7 @@ def list_queues(seen: Overview, lately: Mapping[str, Series]) -> list[QueueView]
     queues that were busy in the last hour, of which ``lately`` has the minutes."""
     statistics, workers, pauses = seen.statistics, seen.workers, Pauses(seen.pauses)
     counted = {one["queue"]: one for one in seen.stats["queues"]}
-    live = list_alive(workers, statistics.now)
+    live = list_alive(workers)
     named = {queue for one in live for queue in one.queues}
     paused = {one.name for one in pauses.listed if one.kind == "queue"}
     lanes = group(list_lanes(statistics, live, pauses), lambda one: one.queue)
@@ -213,7 +213,7 @@ def list_tasks(
     history: AttemptHistory,
 ) -> list[TaskView]:
     """Return the tasks that wait, that live workers know, or that ran lately, by name."""
-    live = list_alive(workers, statistics.now)
+    live = list_alive(workers)
     held = Pauses(pauses)
     lanes = group(list_lanes(statistics, live, held), lambda one: one.task)
     series = {one.name: one for one in history.series}

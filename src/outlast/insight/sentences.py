@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.base.text import ago, count_of, line, since, span, stamp
-from outlast.insight.availability import dead, drains, takes_nothing, unheard
+from outlast.insight.availability import dead, drains, takes_nothing
 from outlast.model.crash import Charge, find_line_of_death
 from outlast.model.job import State
 from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
@@ -79,10 +79,10 @@ def capitalize(text: str) -> str:
 
 def beats(mine: WorkerRow, now: float) -> str:
     """Return when a worker last sent a beat, and how long its lease lasts."""
-    left = mine.lease - unheard(mine, now)
+    left = mine.lease - mine.unheard
     lasts = f"its lease lasts {span(left)} more" if left > 0 else "its lease is due for renewal"
     status = "is draining, and " if drains(mine) else ""
-    heard = ago_of(now - unheard(mine, now), now)
+    heard = ago_of(now - mine.unheard, now)
     return f"Its worker {status}sent its last heartbeat {heard}; {lasts}."
 
 

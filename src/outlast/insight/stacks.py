@@ -141,9 +141,8 @@ async def _why_none(store: Store, asked: AskedStack, wait: float) -> str:
     if not found or not holds(found[0]) or found[0].lock_free:
         return f"job {number}: {describe_gone(found[0] if found else None, now)}"
     mine = found[0]
-    late = mine.unheard or 0.0
-    heard = f"its last heartbeat, due every {span(mine.heartbeat)}, was {span(late)} ago"
-    if late > 2 * mine.heartbeat + 1:
+    heard = f"its last heartbeat, due every {span(mine.heartbeat)}, was {span(mine.unheard)} ago"
+    if mine.unheard > 2 * mine.heartbeat + 1:
         cause = "it is stopped, cut off or dead"
     else:
         cause = "the row of the job may be locked by its own transaction"

@@ -95,7 +95,7 @@ def stats_document(
 def _ill(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
     """Return how many workers are not well though their rows mark them alive, and how many jobs are
     marked as running on workers that are dead or silent."""
-    judged = [(one, health(one, statistics.now)) for one in workers]
+    judged = [(one, health(one)) for one in workers]
     counts: Document = {
         word: sum(standing == word for _, standing in judged)
         for word in ("dead", "silent", "failing")
@@ -106,7 +106,7 @@ def _ill(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
 
 def _wakeups(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
     """Return how many live workers are woken, and how many have to poll, by the kind of wake-up."""
-    live = list_alive(workers, statistics.now)
+    live = list_alive(workers)
     told = [one.wakeup.partition(";")[0] for one in live if one.wakeup is not None]  # without notes
     kinds = sorted({words.partition(":")[0] for words in told})
     return {
@@ -187,7 +187,7 @@ def _unservable(
     statistics: Statistics, workers: Sequence[WorkerRow], pauses: Pauses
 ) -> list[Document]:
     """Return the lanes that no live worker takes jobs from, and why (a position of ``why``)."""
-    live = list_alive(workers, statistics.now)
+    live = list_alive(workers)
     return [
         {
             "queue": lane.queue,

@@ -111,9 +111,7 @@ def _describe_wait(about: JobDetails) -> tuple[list[str], list[str]]:
 def _in_line(about: JobDetails, past: list[str]) -> Explanation:
     """Return why a job waits although some workers could take it."""
     row = about.row
-    eligible = [
-        one for one in list_alive(about.workers, about.now) if takes(one, row.queue, row.task)
-    ]
+    eligible = [one for one in list_alive(about.workers) if takes(one, row.queue, row.task)]
     load = sum(one.running for one in eligible)
     ids = {one.id for one in eligible}
     there = [one for one in about.held if one.worker_id in ids]
@@ -217,7 +215,7 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
     """Return why no worker can take the job now."""
     row = about.row
     task, queue = quote(row.task), quote(row.queue)
-    live = list_alive(about.workers, about.now)
+    live = list_alive(about.workers)
     knowing = [one for one in live if knows(one, row.task)]
     eligible = [one for one in knowing if serves(one, row.queue)]
     position = hindrance(live, row.queue, row.task)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from outlast.base.text import line, percent, since, span, stamp
-from outlast.insight.availability import dead, holds, list_alive, silent, sleeps, unheard
+from outlast.insight.availability import dead, holds, list_alive, silent, sleeps
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.sentences import (
     SAID_MAX,
@@ -83,9 +83,7 @@ def _with_expiry(about: JobDetails, answer: Explanation) -> Explanation:
 def _start_one(about: JobDetails) -> list[str]:
     """Say that a worker has to be started, if what comes next takes any worker, and none is there
     or will be back."""
-    present = list_alive(about.workers, about.now) or [
-        one for one in about.workers if sleeps(one, about.now)
-    ]
+    present = list_alive(about.workers) or [one for one in about.workers if sleeps(one, about.now)]
     return [] if present else ["No worker is alive: start one."]
 
 
@@ -227,8 +225,8 @@ def _running(about: JobDetails) -> Explanation:
             ],
             moves=_reclaimers(about),
         )
-    if silent(mine, about.now):
-        late = span(unheard(mine, about.now))
+    if silent(mine):
+        late = span(mine.unheard)
         said = f"{_runs(about)}, but that worker has not been heard from for {late}."
         ends = f"Its lease is {span(mine.lease)}: without a heartbeat it is declared lost."
         return Explanation(position="silent", sentences=[said, ends], moves=_reclaimers(about))
@@ -274,7 +272,7 @@ def _runs(about: JobDetails) -> str:
 
 
 def _reclaimers(about: JobDetails) -> list[str]:
-    others = list_alive(about.workers, about.now)
+    others = list_alive(about.workers)
     which = f"One of {join_names(others)}" if others[1:] else capitalize(join_names(others))
     which = which if others else "Any live worker"
     does = "returns it to the queue"

@@ -125,7 +125,7 @@ class LookCollector:
         now = self._look.statistics.now
         statuses = Counter(dict.fromkeys([(status,) for status in STATUSES], 0))
         for one in self._look.workers:
-            standing = health(one, now)
+            standing = health(one)
             if standing != "gone":
                 statuses[one.status.value if standing == "well" else standing,] += 1
         statuses["asleep",] = len({one.name for one in self._look.workers if sleeps(one, now)})

@@ -94,7 +94,6 @@ from outlast.store.rows import (
     JobPast,
     RefusalRow,
     Searched,
-    Served,
     StepRow,
     StoredJob,
     Suspect,
@@ -414,11 +413,6 @@ class Inspector(ABC):
             Held(row["job_id"], row["worker_id"], None if progress is None else progress.waits_for)
             for row, progress in zip(rows, told, strict=True)
         ]
-
-    async def served(self) -> Served:
-        """Return the queues and tasks that active workers serve."""
-        rows = await self._bounded("inspect", "served")
-        return Served((names_of(row["queues"]), names_of(row["tasks"])) for row in rows)
 
     # -- acts of people, pauses and schedules
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Generic, TypeVar
 
@@ -231,6 +230,7 @@ class WorkerRow(WorkerFields, frozen=True, kw_only=True):
     started_at: Time
     heartbeat_at: Time
     lease_expires_at: Time
+    unheard: float
     stopped_at: Time | None = None
     drain_requested: bool = False
     cause: str | None = None
@@ -241,25 +241,8 @@ class WorkerRow(WorkerFields, frozen=True, kw_only=True):
     failing_since: Time | None = None
     acknowledged_pauses: str | None = None
     stacks: str | None = None
-    unheard: float | None = None
     malformed: str | None = None
     lock_free: bool = False
-
-
-class Served:
-    """The work that active workers take: any job of their tasks from their queues (none: all)."""
-
-    def __init__(self, workers: Iterable[tuple[Iterable[str], Iterable[str]]]) -> None:
-        self._workers = {(frozenset(queues), frozenset(tasks)) for queues, tasks in workers}
-
-    def knows(self, task: str) -> bool:
-        """Whether some worker takes this task, from whichever queue."""
-        return any(task in tasks for _, tasks in self._workers)
-
-    def has(self, task: str, queue: str) -> bool:
-        """Whether some worker takes this task from this queue."""
-        serve = (queues for queues, tasks in self._workers if task in tasks)
-        return any(not queues or queue in queues for queues in serve)
 
 
 class StepRow(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.availability import health, holds, unheard
+from outlast.insight.availability import health, holds
 from outlast.insight.queries import WorkerList, list_workers
 from outlast.model.job import State
 from outlast.store.protocol import Store
@@ -31,13 +31,15 @@ URGENCY = {"dead": 0, "silent": 1, "failing": 2}  # health -> place in the list
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as pages show it. ``health``: from ``availability.health``; ``unheard``: seconds
-    since its last heartbeat; ``refused``: its writes of the last day that the store refused."""
+    """A worker as pages show it. ``refused``: its writes of the last day that the store refused."""
 
     row: WorkerRow
-    health: str
-    unheard: float
-    refused: int = 0
+    refused: int
+
+    @property
+    def health(self) -> str:
+        """As ``availability.health`` says."""
+        return health(self.row)
 
     @property
     def status(self) -> str:
@@ -50,13 +52,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def age(self) -> float:
         """The time since its last beat as a fraction of its lease, at most 1."""
-        return min(1.0, self.unheard / self.row.lease) if self.row.lease > 0 else 1.0
-
-
-def view_of(row: WorkerRow, now: float, refused: int = 0) -> WorkerView:
-    """Return a worker as pages show it."""
-    seen, silence = health(row, now), unheard(row, now)
-    return WorkerView(row=row, health=seen, unheard=silence, refused=refused)
+        return min(1.0, self.row.unheard / self.row.lease) if self.row.lease > 0 else 1.0
 
 
 @ENDPOINTS.at("/workers")
@@ -64,7 +60,7 @@ async def show_workers(visit: Visit) -> Response:
     """Show all workers: workers that need attention first."""
     found = await visit.ask("workers", list_workers)
     refused = found.refused(visit.now)
-    views = [view_of(row, visit.now, refused[row.name]) for row in found.rows]
+    views = [WorkerView(row=row, refused=refused[row.name]) for row in found.rows]
     here = [one for one in views if holds(one.row)]
     here.sort(key=lambda one: (URGENCY.get(one.health, len(URGENCY)), one.row.name, one.row.id))
     gone = [one for one in views if not holds(one.row)]
@@ -101,7 +97,7 @@ async def show_worker(visit: Visit) -> Response:
     refused = page.workers.refused(visit.now)
     return visit.show(
         "worker.html",
-        worker=view_of(row, visit.now, refused[row.name]),
+        worker=WorkerView(row=row, refused=refused[row.name]),
         page=page,
         asked=visit.query.get("done") == "asked",
     )

@@ -20,6 +20,7 @@ from outlast.cli.run import _end
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.workers import _called
 from outlast.insight.acting import declared_by_code
+from outlast.insight.availability import Served
 from outlast.insight.deaths import DeathGroup
 from outlast.insight.doctor.facts import Facts, Locks
 from outlast.insight.doctor.findings import examine
@@ -31,13 +32,13 @@ from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.model.pause import NO_PAUSES, Pause, PauseKind
 from outlast.store.limits import LimitRow, PermitRow, StreamPlace
-from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import AttemptRow, RefusalRow, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import Place
 from tests.cases import each_case
 from tests.unit.insight.rows_kit import NOW, RELEASED, job, worker
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\x00\x08bad"
-SERVED = Served([([], [EVIL])])
+SERVED = Served([worker(tasks=[EVIL])])
 RAW = set("\x1b\x07\x9b\u202e\x00\x08\r")
 
 

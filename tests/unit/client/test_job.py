@@ -19,11 +19,12 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import State
 from outlast.model.pause import Pause
 from outlast.payload.payloads import PLAIN
-from outlast.store.rows import AttemptRow, Served, StoredJob
+from outlast.store.rows import AttemptRow, StoredJob, WorkerRow
 from outlast.store.stacks import Stack
 from outlast.store.values import Enqueued
 from tests.cases import each_case
 from tests.unit.insight.rows_kit import job as job_row
+from tests.unit.insight.rows_kit import worker
 
 ROW = job_row(task="mail", queue="default", run_at=0.0, enqueued_at=0.0)
 
@@ -49,8 +50,8 @@ class FakeStore:
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         return self.ended
 
-    async def served(self) -> Served:
-        return Served([((), ["mail"])])
+    async def workers(self) -> list[WorkerRow]:
+        return [worker(tasks=["mail"])]
 
     async def pauses(self) -> list[Pause]:
         return []

@@ -91,5 +91,6 @@ def worker(number: int = 1, **changes: Any) -> WorkerRow:
         started_at=NOW - 900,
         heartbeat_at=NOW - 1,
         lease_expires_at=NOW + 59,
+        unheard=1.0,
     )
     return msgspec.structs.replace(row, **changes)

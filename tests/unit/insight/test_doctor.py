@@ -233,7 +233,6 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (file(writer="process 7 (python)"), "warning", "long_transaction", "by process 7 (python)"),
     (facts(workers=[]), "problem", "workers", "jobs wait"),
     (facts(workers=[], statistics=None), "warning", "workers", "No worker is alive."),
-    (facts(workers=[worker(), worker(2, heartbeat_at=0)]), "warning", "silent_workers", "W-2"),
     (facts(workers=[worker(), LOST]), "warning", "lost_workers", "1 worker was lost: W-2"),
     (facts(workers=[worker(release="1"), worker(2, release="2")]), "hint", "releases", "1, 2"),
     (facts(workers=[worker(presence_off="a pooler")]), "warning", "presence", "a pooler"),

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from outlast.insight.availability import phase_of
+from outlast.insight.availability import Served, phase_of
 from outlast.insight.documents import error_of, job_document, workers_document
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import State
-from outlast.store.rows import AttemptRow, Served, StoredJob, WorkerStatus
+from outlast.store.rows import AttemptRow, StoredJob, WorkerStatus
 from tests.cases import each_case
-from tests.unit.insight.rows_kit import ATTEMPT, NOW, WORKER, job, worker
+from tests.unit.insight.rows_kit import ATTEMPT, WORKER, job, worker
 
 ROW = job(
     task="mail",
@@ -51,7 +51,7 @@ CLOSED = AttemptRow(
 )
 
 
-MAIL = Served([([], ["mail"])])
+MAIL = Served([worker(tasks=["mail"])])
 
 
 def row(**changes: Any) -> StoredJob:
@@ -83,7 +83,7 @@ def test_a_phase_describes_the_state_for_people(changes, phase):
 
 
 def test_a_queue_that_no_worker_serves_makes_its_jobs_unservable():
-    served = Served([(["other"], ["mail"]), ([], ["letter"])])
+    served = Served([worker(queues=["other"], tasks=["mail"]), worker(tasks=["letter"])])
     queued = row(state=State.QUEUED, failures=0)
     assert phase_of(queued, served) == "unservable"
     assert phase_of(msgspec.structs.replace(queued, queue="other"), served) == "queued"
@@ -131,7 +131,7 @@ def test_a_damaged_value_is_shown_as_it_is():
 
 def test_workers_are_shown_with_all_that_the_contract_names():
     row = worker(3, status=WorkerStatus.DRAINING, lock_path="/run/w-2.lock")
-    document = workers_document([row], NOW)
+    document = workers_document([row])
     (shown,) = document["workers"]
     assert set(shown) >= WORKER
     assert (shown["status"], shown["presence"]) == ("draining", "lock_file")

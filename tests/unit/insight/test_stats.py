@@ -113,7 +113,7 @@ def test_lanes_that_no_live_worker_takes_are_named_with_why() -> None:
         ("b", "gpu", "lacks_tags"),
     ]
     assert set(document["unservable"][0]) == {"queue", "task", "due", "at_least", "reason"}
-    gone = stats_document(found, [worker(heartbeat_at=NOW - 100)])
+    gone = stats_document(found, [worker(unheard=100.0)])
     assert {one["reason"] for one in gone["unservable"]} == {"no_workers"}
 
 

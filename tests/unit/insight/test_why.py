@@ -122,7 +122,7 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
     ),
     (
         "running",
-        asked(running(), worker(unheard=3.0, heartbeat_at=NOW - 9_000)),
+        asked(running(), worker(unheard=3.0)),
         ["sent its last heartbeat 3 s ago; its lease lasts 57 s more"],
     ),
     (
@@ -297,7 +297,7 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
     ),
     (
         "silent",
-        asked(running(), worker(heartbeat_at=NOW - 70)),
+        asked(running(), worker(unheard=70.0)),
         ["that worker has not been heard from for 1 min 10 s", "1 min", "Any live worker"],
     ),
     (
@@ -345,7 +345,7 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
         asked(job(solo=2, waiting=True, run_at=NOW + 4), worker()),
         ["alone in a whole worker", "is due in 4 s"],
     ),
-    ("no_workers", asked(job(), worker(heartbeat_at=0)), ["was not heard from for a whole lease"]),
+    ("no_workers", asked(job(), worker(unheard=61.0)), ["was not heard from for a whole lease"]),
     (
         "no_workers",
         asked(job(), ASLEEP_ONE),
@@ -503,6 +503,7 @@ WORKERS = st.builds(
     tasks=st.lists(TEXTS, max_size=2),
     lacks=st.dictionaries(TEXTS, st.lists(TEXTS, max_size=2), max_size=2),
     heartbeat_at=SOME,
+    unheard=SOME,
     lease=st.floats(min_value=0.1, max_value=1e9),
     lease_expires_at=SOME,
     stopped_at=TIMES,

@@ -102,7 +102,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def live(self) -> list[WorkerRow]:
         """The workers that are alive."""
-        return list_alive(self.workers, self.now)
+        return list_alive(self.workers)
 
     @property
     def lanes(self) -> list[DueJobs]:

@@ -240,7 +240,7 @@ WORKERS: Table[Facts] = (
             lambda g: f"Their lock files are free, so these are dead: {g.names}.",
             lambda g: f"{'A live worker' if g.facts.live else 'Start a worker: it'} returns their"
             f" {count_of(sum(one.running for one in g.workers), 'job')} to the queue.")),
-    Each(lambda f: _group(f, f.workers, lambda one: health(one, f.now) == "silent"),
+    Each(lambda f: _group(f, f.workers, lambda one: health(one) == "silent"),
         Check(WARNING, "silent_workers", True,
             lambda g: f"No heartbeat has come from {g.names} for a whole lease.",
             "Make sure that a worker is alive: it returns their jobs to the queue.")),

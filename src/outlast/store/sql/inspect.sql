@@ -32,9 +32,6 @@ WHERE j.key IS NOT NULL AND j.ended_at IS NULL GROUP BY j.key || '' HAVING count
 SELECT j.id AS job_id, j.worker_id, j.progress
 FROM outlast_jobs j /*! INDEXED BY outlast_jobs_worker */
 WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT :limit::integer
--- name: served
--- The queues and tasks that active workers announce, as JSON lists.
-SELECT DISTINCT queues, tasks FROM outlast_workers WHERE status = 'active'
 -- name: counts
 -- The number of jobs by queue and state. Reads the whole table: for people, not for the hot path.
 SELECT queue, state, count(*) AS number FROM outlast_jobs GROUP BY queue, state

@@ -91,7 +91,7 @@ def _as_heard(row: WorkerRow) -> WorkerRow:
         row,
         heartbeat_at=at,
         lease_expires_at=row.lease_expires_at + later,
-        unheard=max(0.0, (row.unheard or 0.0) - later),
+        unheard=max(0.0, row.unheard - later),
     )
 
 

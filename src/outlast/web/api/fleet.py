@@ -36,7 +36,7 @@ async def show_stats(visit: Visit) -> Document:
 async def show_workers(visit: Visit) -> Document:
     """Workers; as `outlast workers --json`."""
     found = await visit.ask("api workers", list_workers)
-    return workers_document(found.rows, visit.now, found.refused(visit.now))
+    return workers_document(found.rows, found.refused(visit.now))
 
 
 @ROUTES.at("/pauses", answer={"pauses": [PAUSE]})
