@@ -57,16 +57,7 @@ def no_dice() -> float:
 
 def facts_of(claimed: Claimed) -> JobFacts:
     """What the decision needs of a claimed job."""
-    return JobFacts(
-        job_id=claimed.job_id,
-        token=claimed.token,
-        failures=claimed.failures,
-        losses=claimed.losses,
-        policy=claimed.policy,
-        solo=claimed.solo,
-        incident=claimed.incident,
-        task=claimed.task,
-    )
+    return claimed.make_facts(claimed.losses)
 
 
 def ended(claimed: Claimed, kind: OutcomeKind = OutcomeKind.COMPLETED, **fields: Any) -> Transition:

@@ -23,13 +23,13 @@ import msgspec
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, due, line, percent, rough
-from outlast.insight.availability import health, proof_of_life
+from outlast.insight.availability import health, proof_of_life, silent
 from outlast.insight.calls import describe_call
 from outlast.insight.facts import format_progress
 from outlast.insight.queries import JobList
 from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
-from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import StoredJob, WorkerRow
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -341,7 +341,7 @@ def workers_table(
     rows: list[Row] = [
         {
             "NAME": line(row.name, NAME_MAX),
-            "STATUS": _status(row, now),
+            "STATUS": _status(row),
             "HOST": line(row.host, NAME_MAX),
             "PID": str(row.pid),
             "RELEASE": line(row.release, NAME_MAX),
@@ -386,7 +386,7 @@ def describe_workers(counts: Mapping[str, int], ill: Mapping[str, int]) -> str:
     return counted + (f" (of these {', '.join(told)})" if told else "")
 
 
-def _status(row: WorkerRow, now: float) -> Styled:
+def _status(row: WorkerRow) -> Styled:
     if (standing := health(row)) != "well":
         return Styled(standing, "bold red")
     if row.malformed is not None:
@@ -404,12 +404,10 @@ def _presence(row: WorkerRow) -> Styled:
 
 
 def _beat(row: WorkerRow, now: float) -> Styled:
-    late = row.unheard
-    alive = row.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
     style = ""
-    if alive and late > BEATS_LATE * row.heartbeat:
-        style = "red" if late > row.lease else "yellow"
-    return Styled(ago(now - late, now), style)
+    if row.unheard > BEATS_LATE * row.heartbeat:
+        style = "red" if silent(row) else "yellow"
+    return Styled(ago(now - row.unheard, now), style)
 
 
 def when(row: StoredJob, now: float) -> str:

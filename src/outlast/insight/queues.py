@@ -88,10 +88,24 @@ def list_queues(seen: Overview, lately: Mapping[str, Series]) -> list[QueueView]
     named = {queue for one in live for queue in one.queues}
     paused = {one.name for one in pauses.listed if one.kind == "queue"}
     lanes = group(list_lanes(statistics, live, pauses), lambda one: one.queue)
-    return [
-        _queue(name, counted.get(name), _rate(lately.get(name)), lanes.get(name, []), live, pauses)
-        for name in sorted({*counted, *named, *paused, *lately})
-    ]
+    found = []
+    for name in sorted({*counted, *named, *paused, *lately}):
+        told = counted.get(name, _NOTHING)
+        due, per_minute = told["due"], _rate(lately.get(name))
+        found.append(
+            QueueView(
+                name=name,
+                counts={key: value for key, value in told.items() if type(value) is int},
+                at_least=told["at_least"],
+                oldest=told["oldest_due_seconds"],
+                per_minute=per_minute,
+                to_empty=due / per_minute * MINUTE if due and per_minute else None,
+                pause=pauses.find(name, "", None),
+                lanes=lanes.get(name, []),
+                workers=[one for one in live if serves(one, name) and not drains(one)],
+            )
+        )
+    return found
 
 
 def group(many: Iterable[T], name_of: Callable[[T], str]) -> dict[str, list[T]]:
@@ -126,31 +140,6 @@ _NOTHING: Document = {
 }
 
 
-def _queue(
-    name: str,
-    counted: Document | None,
-    per_minute: float,
-    lanes: list[LaneView],
-    live: Sequence[WorkerRow],
-    pauses: Pauses,
-) -> QueueView:
-    told = counted or _NOTHING
-    counts = {key: value for key, value in told.items() if type(value) is int}
-    due = counts.get("due", 0)
-    to_empty = due / per_minute * MINUTE if due and per_minute else None
-    return QueueView(
-        name=name,
-        counts=counts,
-        at_least=told["at_least"],
-        oldest=told["oldest_due_seconds"],
-        per_minute=per_minute,
-        to_empty=to_empty,
-        pause=pauses.find(name, "", None),
-        lanes=lanes,
-        workers=[one for one in live if serves(one, name) and not drains(one)],
-    )
-
-
 def _rate(lately: Series | None) -> float:
     """Return completed jobs per minute. The last minute is not over."""
     done = [] if lately is None else lately.completed
@@ -173,21 +162,28 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         series: the workers' recent counts of it, if any.
-        lanes: its due jobs, queue by queue; ``due``: their number, which may be too low.
+        lanes: its due jobs, queue by queue.
         pause: the pause of this task, or of everything.
         workers: live workers that may run it; ``lacking``: live workers that know it and lack a
             tag.
-        releases: the releases of the workers that may run it -> how many; None: without a name.
     """
 
     name: str
     series: Series | None
     lanes: list[LaneView]
-    due: int
     pause: Pause | None
     workers: list[WorkerRow]
     lacking: list[WorkerRow]
-    releases: list[tuple[str | None, int]]
+
+    @property
+    def due(self) -> int:
+        """The number of its due jobs, which may be too low."""
+        return sum(one.due for one in self.lanes)
+
+    @property
+    def releases(self) -> list[tuple[str | None, int]]:
+        """The releases of the workers that may run it -> how many; None: without a name."""
+        return Counter(one.release for one in self.workers).most_common()
 
     @property
     def at_least(self) -> bool:
@@ -221,7 +217,14 @@ def list_tasks(
     names = {*series, *known, *lanes, *(one.name for one in pauses if one.kind == "task")}
     eligible = _find_eligible(live)
     return [
-        _task(name, series.get(name), lanes.get(name, []), eligible.get(name, []), live, held)
+        TaskView(
+            name=name,
+            series=series.get(name),
+            lanes=lanes.get(name, []),
+            pause=held.find("", name, None),
+            workers=eligible.get(name, []),
+            lacking=[one for one in live if name in one.lacks],
+        )
         for name in sorted(names)
     ]
 
@@ -234,26 +237,6 @@ def _find_eligible(live: Iterable[WorkerRow]) -> dict[str, list[WorkerRow]]:
             if task not in one.lacks:
                 found.setdefault(task, []).append(one)
     return found
-
-
-def _task(
-    name: str,
-    series: Series | None,
-    lanes: list[LaneView],
-    eligible: list[WorkerRow],
-    live: Sequence[WorkerRow],
-    pauses: Pauses,
-) -> TaskView:
-    return TaskView(
-        name=name,
-        series=series,
-        lanes=lanes,
-        due=sum(one.due for one in lanes),
-        pause=pauses.find("", name, None),
-        workers=eligible,
-        lacking=[one for one in live if name in one.lacks],
-        releases=Counter(one.release for one in eligible).most_common(),
-    )
 
 
 def find_quantile(buckets: Sequence[int], part: float) -> float | None:

@@ -14,9 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from outlast.errors import JobNotFound, LostLease, UsageError
-from outlast.model.crash import Charge
-from outlast.model.job import State
-from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Claimed, Enqueued, NewJob, Spawn, Upstream, Wants
 
 RESOLVE_MAX = 500  # notices that one exchange resolves in a round
@@ -122,19 +120,9 @@ def add_results(
 
 
 def _give_back(claimed: Claimed) -> Transition:
-    return Transition(
-        job_id=claimed.job_id,
-        token=claimed.token,
-        state=State.QUEUED,
-        outcome=OutcomeKind.RELEASED,
-        charge=Charge.NONE,
-        failures=claimed.failures,
-        losses=claimed.losses,
-        message="the reply to the claim had no room for the results that it takes",
-        solo=claimed.solo,
-        incident=claimed.incident,
-        began=False,
-    )
+    message = "the reply to the claim had no room for the results that it takes"
+    idle = Outcome(kind=OutcomeKind.RELEASED, message=message, began=False)
+    return decide(claimed.make_facts(claimed.losses), idle, lambda: 0.0)
 
 
 def _with_results(

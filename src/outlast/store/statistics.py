@@ -5,7 +5,6 @@ A number that has reached its bound means "or more".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -121,6 +120,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     more_lanes: bool = False
 
 
+_ByLane = dict[tuple[str, str], DueJobs]
 _FIGURES: dict[str, type[msgspec.Struct]] = {
     "running": QueueCount,
     "suspects": QueueCount,
@@ -141,7 +141,7 @@ async def count(rows: Rows, most: int, lanes: int) -> Statistics:
     (refused,) = await rows("statistics", "refused")
     return Statistics(
         now=refused["now"],
-        lanes=_add_up([*lined, *overdue]),
+        lanes=_add_up(lined, overdue),
         scheduled=scheduled,
         refused=refused["number"],
         limits=await count_limits(rows, most),
@@ -151,29 +151,22 @@ async def count(rows: Rows, most: int, lanes: int) -> Statistics:
     )
 
 
-def _add_up(parts: Iterable[DueJobs]) -> list[DueJobs]:
+def _add_up(lined: _ByLane, overdue: _ByLane) -> list[DueJobs]:
     """Return one entry for each queue and task."""
-    found: dict[tuple[str, str], DueJobs] = {}
-    for one in parts:
-        other = found.get((one.queue, one.task))
-        found[one.queue, one.task] = (
-            one
-            if other is None
-            else msgspec.structs.replace(
-                one,
-                number=one.number + other.number,
-                oldest=min(one.oldest, other.oldest),
-                at_least=one.at_least or other.at_least,
-            )
-        )
+    found = lined | overdue
+    for key in lined.keys() & overdue.keys():
+        one, other = lined[key], overdue[key]
+        number, oldest = one.number + other.number, min(one.oldest, other.oldest)
+        at_least = one.at_least or other.at_least
+        found[key] = msgspec.structs.replace(one, number=number, oldest=oldest, at_least=at_least)
     return [found[key] for key in sorted(found)]
 
 
-async def _count_lanes(rows: Rows, most: int, lanes: int) -> tuple[list[DueJobs], bool]:
+async def _count_lanes(rows: Rows, most: int, lanes: int) -> tuple[_ByLane, bool]:
     """Return the lanes of the line, and whether there are more."""
     heads = await rows("statistics", "lanes", lanes=lanes)
     first = {(row["queue"], row["task"]): row["oldest"] for row in heads}
-    found: dict[tuple[str, str], DueJobs] = {}
+    found: _ByLane = {}
     shares = Shares(most, first)
     while shares.keys:
         queues, tasks = (list(names) for names in zip(*shares.keys, strict=True))
@@ -185,15 +178,13 @@ async def _count_lanes(rows: Rows, most: int, lanes: int) -> tuple[list[DueJobs]
             if row["number"]:  # otherwise all of them are suspects
                 found[key] = DueJobs(**row, at_least=is_full)
         shares.go_on([key for key, each in found.items() if each.at_least])
-    return list(found.values()), bool(heads) and heads[0]["heads"] >= lanes
+    return found, bool(heads) and heads[0]["heads"] >= lanes
 
 
-async def _count_waiting(
-    rows: Rows, most: int, lanes: int
-) -> tuple[list[DueJobs], list[ScheduledJobs]]:
+async def _count_waiting(rows: Rows, most: int, lanes: int) -> tuple[_ByLane, list[ScheduledJobs]]:
     """Return the jobs outside the line: due ones, by queue and task, and for each queue the
     others."""
-    overdue: dict[tuple[str, str], DueJobs] = {}
+    overdue: _ByLane = {}
     scheduled: dict[str, ScheduledJobs] = {}
     queues = await rows("statistics", "waiting", lanes=lanes)
     shares = Shares(most // 2, [row["queue"] for row in queues])
@@ -207,4 +198,4 @@ async def _count_waiting(
         full = {one.queue for one in overdue.values() if one.at_least}
         full |= {one.queue for one in scheduled.values() if one.at_least}
         shares.go_on(list(full))
-    return list(overdue.values()), list(scheduled.values())
+    return overdue, list(scheduled.values())

@@ -305,6 +305,20 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
         size = len(self.args) + len(self.checkpoint or "")
         return size + sum(len(each or "") for each in self.results) if self.results else size
 
+    def make_facts(self, losses: int, *, cancel_requested: bool = False) -> JobFacts:
+        """Return what the decision about its end needs, with the losses by now."""
+        return JobFacts(
+            job_id=self.job_id,
+            token=self.token,
+            failures=self.failures,
+            losses=losses,
+            policy=self.policy,
+            cancel_requested=cancel_requested,
+            solo=self.solo,
+            incident=self.incident,
+            task=self.task,
+        )
+
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     """The reply to an exchange; ``answers`` are in the order of the ends handed in. ``valid``: the

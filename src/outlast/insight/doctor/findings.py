@@ -183,6 +183,10 @@ def _untaken(facts: Facts) -> list[Untaken]:
     return [Untaken(*each) for each in list_untaken(lanes, present, Pauses(facts.pauses))]
 
 
+def _check_untaken(why: str, fix: str) -> Check[Untaken]:
+    return Check(WARNING, why, lambda due: due.why == why, str, fix)
+
+
 START = "Start one: `outlast worker MODULE:APP`."
 FIND_WRITER = "Outlast writes no such rows: find out who else writes to the tables."
 NO_INOTIFY = (
@@ -212,19 +216,14 @@ LEASE: Check[Group] = Check(
     lambda g: f"The lease of {g.names} is {span(g.workers[0].lease)}: {g.words}.",
     "The defaults are --lease 60 --heartbeat 2.",
 )  # fmt: skip
-UNTAKEN: Table[Untaken] = (
-    Check(WARNING, "unservable", lambda due: due.why == "unservable", str,
-        "Start a worker of a release that has this task, or give the task this name as an alias;"
-        " `outlast cancel` ends jobs that are no longer wanted."),
-    Check(WARNING, "lacks_tags", lambda due: due.why == "lacks_tags", str,
-        "Start a worker with the tags that the task requires."),
-    Check(WARNING, "queue_not_served", lambda due: due.why == "queue_not_served", str,
-        "Start a worker with this queue in --queues, or without --queues."),
-    Check(WARNING, "draining", lambda due: due.why == "draining", str,
-        "Start a worker: all workers that know this task are stopping."),
-    Check(WARNING, "failing", lambda due: due.why == "failing", str,
-        "Fix what `failing_duty` reports about the workers that could take it."),
-)  # fmt: skip
+MOVES = {
+    "unservable": "Start a worker of a release that has this task, or give the task this name as an"
+    " alias; `outlast cancel` ends jobs that are no longer wanted.",
+    "lacks_tags": "Start a worker with the tags that the task requires.",
+    "queue_not_served": "Start a worker with this queue in --queues, or without --queues.",
+    "draining": "Start a worker: all workers that know this task are stopping.",
+    "failing": "Fix what `failing_duty` reports about the workers that could take it.",
+}
 WORKERS: Table[Facts] = (
     Check(OK, "workers", lambda f: f.live,
         lambda f: f"{count_of(len(f.live), 'worker')} alive:"
@@ -264,7 +263,7 @@ WORKERS: Table[Facts] = (
     Each(_failing, *DUTIES),
     Each(lambda f: _group(f, f.live, lambda one: one.lease < LEASE_SHORT and OF_SHORT), LEASE),
     Each(lambda f: _group(f, f.live, lambda one: one.lease > LEASE_LONG and OF_LONG), LEASE),
-    Each(_untaken, *UNTAKEN),
+    Each(_untaken, *(_check_untaken(why, fix) for why, fix in MOVES.items())),
     Check(WARNING, "slots_held",
         lambda f: f.lanes and f.held and all(one.waits_for is not None for one in f.held),
         lambda f: "Jobs are due, and each running job waits for another and holds its slot:"

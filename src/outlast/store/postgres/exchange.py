@@ -357,7 +357,8 @@ class PostgresExchange(Verbs):
         late: list[Transition] = []
         if needy := [each.job_id for each in claimed if each.policy.inputs]:
             most = min(each.bytes_max for each in requests)
-            claimed, late = add_results(claimed, await self._find_results(needy, most))
+            rows = await self._fetch(_RESULTS, array_text(needy), RESULTS_BYTES, most, own=True)
+            claimed, late = add_results(claimed, rows)
             if late:
                 await self._trip(me, late, [])
         return Exchanged(
@@ -390,15 +391,6 @@ class PostgresExchange(Verbs):
         values = (array_text(row[name] for row in apart) for name in ("job_id", "token"))
         rows = await self._fetch(_SQL["apart"], *values, own=True)
         return [*(row for row in found if row["args"] is not None), *rows]
-
-    async def _find_results(
-        self, job_ids: list[int], most: int
-    ) -> list[tuple[int, str | None, int, int | None, bool]]:
-        values = array_text(job_ids), RESULTS_BYTES, most
-        return [
-            (row["job_id"], row["result"], row["count"], row["gone"], row["late"])
-            for row in await self._fetch(_RESULTS, *values, own=True)
-        ]
 
     async def _ask(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]

@@ -194,7 +194,7 @@ def _evidence(end: Transition, now: float) -> dict[str, Any]:
 
 
 def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict[str, Any]]:
-    back = {end.token for end in ended if _joins_the_line(end)}
+    back = {end.token for end in ended if end.state in _WAITING and end.delay <= 0}
     positions = iter(draw(cursor, "position", len(back)) if back else ())
     return [
         {
@@ -214,10 +214,6 @@ def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict
         }
         for end in ended
     ]
-
-
-def _joins_the_line(end: Transition) -> bool:
-    return end.state in _WAITING and end.delay <= 0
 
 
 # ------------------------------------------------------------------------ what runs next

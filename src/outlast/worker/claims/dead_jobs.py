@@ -8,6 +8,7 @@ worker ended for a dead process.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 from outlast.errors import BadData, text_of
 from outlast.events import emit
@@ -81,42 +82,40 @@ async def reclaim_and_tell(
 def tell_end_of_own(running: Running, transition: Transition, now: float) -> None:
     """Tell listeners of an attempt whose runner has died. ``now``: on the boot clock."""
     claimed = running.claimed
-
-    def make() -> ForeignEnd:
-        return ForeignEnd(
-            job_id=claimed.job_id,
-            token=claimed.token,
-            task=claimed.task,
-            queue=claimed.queue,
-            number=claimed.number,
-            outcome=transition.outcome,
-            message=message_of(transition),
-            seconds=now - running.started_at,
-            resumed=claimed.checkpoint is not None,
-            meta=claimed.policy.meta,
-            crash=transition.crash,
-            is_dead=transition.state is State.DEAD,
-        )
-
-    foreign_ends.tell(make)
+    _tell_end(
+        transition,
+        task=claimed.task,
+        queue=claimed.queue,
+        number=claimed.number,
+        seconds=now - running.started_at,
+        resumed=claimed.checkpoint is not None,
+        meta=claimed.policy.meta,
+    )
 
 
 def tell_end_of_orphan(orphan: Orphan, transition: Transition) -> None:
     """Tell listeners of an attempt whose worker is gone, or did not end it."""
-
-    def make() -> ForeignEnd:
-        return ForeignEnd(
-            job_id=orphan.facts.job_id,
-            token=orphan.facts.token,
+    if orphan.began:
+        _tell_end(
+            transition,
             task=orphan.task,
             queue=orphan.queue,
             number=orphan.attempts,
-            outcome=transition.outcome,
-            message=message_of(transition),
             meta=orphan.facts.policy.meta,
-            crash=transition.crash,
-            is_dead=transition.state is State.DEAD,
         )
 
-    if orphan.began:
-        foreign_ends.tell(make)
+
+def _tell_end(transition: Transition, **of_attempt: Any) -> None:
+
+    def make() -> ForeignEnd:
+        return ForeignEnd(
+            job_id=transition.job_id,
+            token=transition.token,
+            outcome=transition.outcome,
+            message=message_of(transition),
+            crash=transition.crash,
+            is_dead=transition.state is State.DEAD,
+            **of_attempt,
+        )
+
+    foreign_ends.tell(make)

@@ -22,7 +22,7 @@ import msgspec
 from outlast.base.clock import Clock
 from outlast.events import count_wanted, emit
 from outlast.model.crash import Crash, CrashKind, Progress
-from outlast.model.job import JobFacts, State
+from outlast.model.job import State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.protocol import End
 from outlast.store.values import TRIP_BYTES, Answer, Claimed, Save
@@ -228,7 +228,9 @@ class InFlight:
                     task=running.claimed.task,
                     error=outcome.message,
                 )
-        transition = decide(_facts_of(running), outcome, self._clock.random)
+        cancelled = running.stop_reason == "cancel"
+        facts = running.claimed.make_facts(running.losses, cancel_requested=cancelled)
+        transition = decide(facts, outcome, self._clock.random)
         if transition.throttles is not None and count_wanted("limit_throttled", 1):
             emit(
                 "limit_throttled",
@@ -358,7 +360,9 @@ class InFlight:
             emit("result_rejected", job_id=job_id, token=token, error=message)
         crash = Crash(kind=CrashKind.REJECTED_RESULT, message=message)
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, pid=transition.pid)
-        facts = _facts_of(self._unanswered[token])
+        running = self._unanswered[token]
+        cancelled = running.stop_reason == "cancel"
+        facts = running.claimed.make_facts(running.losses, cancel_requested=cancelled)
         decided = self._rejected[token] = decide(facts, outcome, self._clock.random)
         return decided
 
@@ -428,21 +432,6 @@ class InFlight:
             running.progress = kept
             running.last_sign_at = self._clock.boot()
         return kept
-
-
-def _facts_of(running: Running) -> JobFacts:
-    claimed = running.claimed
-    return JobFacts(
-        job_id=claimed.job_id,
-        token=claimed.token,
-        failures=claimed.failures,
-        losses=running.losses,
-        policy=claimed.policy,
-        cancel_requested=running.stop_reason == "cancel",
-        solo=claimed.solo,
-        incident=claimed.incident,
-        task=claimed.task,
-    )
 
 
 def _tell_failed(running: Running, transition: Transition) -> None:
