@@ -222,9 +222,9 @@ class _Background:
                 " --py-call-uwsgi-fork-hooks or --lazy-apps, or enqueue nothing before it forks"
             )
         with self._starting:
-            return self._loop or self._take(_start_loop())
+            return self._loop or self._adopt(_start_loop())
 
-    def _take(self, started: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+    def _adopt(self, started: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
         """Keep this loop, unless a signal handler in this thread has started another meanwhile."""
         if self._loop is not None:
             self._stopped.append(started)

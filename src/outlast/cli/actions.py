@@ -11,7 +11,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, line, stamp
 from outlast.cli.bulk import follow
 from outlast.cli.connect import on_store, read_store
-from outlast.cli.errors import NotSoError
+from outlast.cli.errors import Failed
 from outlast.cli.options import Before, Json, Limit, Url, make_group, option
 from outlast.cli.show import console, print_json, print_table
 from outlast.insight.bulk import ActionList, actions_document, list_actions
@@ -62,7 +62,7 @@ def stop(
         outlast actions stop 12
     """
     if not on_store(url, lambda store: store.stop_action(action_id)):
-        raise NotSoError(f"action {action_id} has already ended: see `outlast actions`")
+        raise Failed(f"action {action_id} has already ended: see `outlast actions`")
     print(f"action {action_id} is stopped")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from outlast.base.text import count_of, line
 from outlast.cli.connect import describe_missing, me, on_store
-from outlast.cli.errors import NotSoError, say
+from outlast.cli.errors import Failed, say
 from outlast.cli.listing import tell_unknown
 from outlast.cli.options import flag
 from outlast.errors import StoreError
@@ -37,7 +37,7 @@ Show = Callable[[ActionRow], None]
 def act_on_all(
     url: str | None, verb: Verb, asked: AskedJobs, *, dry_run: bool, from_scratch: bool = False
 ) -> None:
-    """Act on all jobs that match, or show them. NotSoError if some of them stayed unchanged."""
+    """Act on all jobs that match, or show them. Failed if some of them stayed unchanged."""
 
     async def work(store: Store) -> None:
         which = await bulk_filter(store, asked, from_scratch=from_scratch)
@@ -70,9 +70,9 @@ async def follow(store: Store, action_id: int) -> None:
         )
         raise
     if row is None:
-        raise NotSoError(f"there is no action {action_id}: see `outlast actions`")
+        raise Failed(f"there is no action {action_id}: see `outlast actions`")
     if row.as_of is None:  # an act on a single thing
-        raise NotSoError(f"action {action_id} has ended: see `outlast actions`")
+        raise Failed(f"action {action_id} has ended: see `outlast actions`")
     _tell(row, unchanged)
 
 
@@ -96,7 +96,7 @@ async def tell_each(
     batches: AsyncIterator[Mapping[int, str | None]],
     refused: Sequence[str] = (),
 ) -> None:
-    """Print the outcome for each named job as it arrives. NotSoError if any is unchanged: it lists
+    """Print the outcome for each named job as it arrives. Failed if any is unchanged: it lists
     ``refused``, the reasons known beforehand, then the reason for each such job."""
     reasons = list(refused)
     async for answers in batches:
@@ -115,9 +115,9 @@ def _describe_unchanged(job_id: int, answer: str) -> str:
 
 
 def refuse(reasons: Sequence[str]) -> None:
-    """Raise NotSoError, with a line for each reason, if there is one."""
+    """Raise Failed, with a line for each reason, if there is one."""
     if reasons:
-        raise NotSoError("\noutlast: ".join(reasons))
+        raise Failed("\noutlast: ".join(reasons))
 
 
 def _tell(row: ActionRow, unchanged: Unchanged) -> None:
@@ -126,7 +126,7 @@ def _tell(row: ActionRow, unchanged: Unchanged) -> None:
     for what, number in (done or {_done(row.verb): 0}).items():
         print(f"{count_of(number, 'job')} {TOLD.get(what, what)}")
     if row.state is ActionState.STOPPED:
-        raise NotSoError(f"action {row.id} was stopped: the other jobs are unchanged")
+        raise Failed(f"action {row.id} was stopped: the other jobs are unchanged")
     if left:
         told = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in left.items())
         reasons = (_describe_unchanged(*each) for each in sorted(unchanged.items()))

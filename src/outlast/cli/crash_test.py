@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from outlast.base.text import count_of
-from outlast.cli.errors import NotSoError, say
+from outlast.cli.errors import Failed, say
 from outlast.cli.jobs import CalledTask, value_of
 from outlast.cli.options import Json, LimitKeys, Owner, flag, option, read_limit_flags
 from outlast.cli.show import print_json
@@ -107,7 +107,7 @@ def crash_test(
     else:
         print(report)
     if not report.is_clean:
-        raise NotSoError(f"a crash changes {count_of(len(report.findings), 'effect')}")
+        raise Failed(f"a crash changes {count_of(len(report.findings), 'effect')}")
 
 
 def _read_event(text: str) -> tuple[str, Any]:

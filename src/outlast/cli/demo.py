@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from outlast.base.config import absolute
-from outlast.cli.errors import DEBUG_VARIABLE, NotSoError
+from outlast.cli.errors import DEBUG_VARIABLE, Failed
 from outlast.cli.loop import run_loop
 from outlast.cli.options import option
 from outlast.errors import UsageError
@@ -54,14 +54,14 @@ def demo(
 
 @contextlib.contextmanager
 def _folder(keep: str | None) -> Iterator[Path]:
-    """Yield a new folder; a temporary one is deleted at the end. NotSoError if it cannot be
+    """Yield a new folder; a temporary one is deleted at the end. Failed if it cannot be
     made."""
     if keep is None:
         # killed runners may still write for an instant
         try:
             made = tempfile.TemporaryDirectory(prefix="outlast-", ignore_cleanup_errors=True)
         except OSError as error:
-            raise NotSoError(f"{error.strerror}: name a new folder with --keep") from error
+            raise Failed(f"{error.strerror}: name a new folder with --keep") from error
         with made as name:
             yield Path(name)
         return
@@ -69,7 +69,7 @@ def _folder(keep: str | None) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise NotSoError(f"--keep {keep}: it already exists; name a new folder") from None
+        raise Failed(f"--keep {keep}: it already exists; name a new folder") from None
     except OSError as error:
-        raise NotSoError(f"--keep {keep}: {error.strerror}") from error
+        raise Failed(f"--keep {keep}: {error.strerror}") from error
     yield folder

@@ -2,7 +2,7 @@
 
 Nothing is faked: the workers are processes as ``outlast worker`` starts them, and each sentence
 follows from a read of the store. A step that does not happen as promised ends the demo with
-NotSoError.
+Failed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.config import URL_VARIABLE
 from outlast.base.text import line, span
 from outlast.cli.connect import closing
-from outlast.cli.errors import DONE, NOT_SO, NotSoError
+from outlast.cli.errors import DONE, NOT_SO, Failed
 from outlast.cli.job_page import timeline
 from outlast.cli.show import console, table
 from outlast.cli.verify import verdict
@@ -116,7 +116,7 @@ class Story:
         self._noticed_after = 0.0  # seconds after the kill
 
     async def play(self) -> None:
-        """Play the demo. Raises NotSoError if a step does not happen as promised."""
+        """Play the demo. Raises Failed if a step does not happen as promised."""
         goal, unit = self._play.goal, self._play.unit
         for name in NAMES:
             pid = self._workers.start(name)
@@ -152,7 +152,7 @@ class Story:
         self._tell(f"job {job.id} is completed", "bold green")
 
     async def show_end(self, promised: object) -> AttemptRow:
-        """Print the attempts and what they mean; return the lost one. Raises NotSoError if they, or
+        """Print the attempts and what they mean; return the lost one. Raises Failed if they, or
         the job's result, are not as promised."""
         assert self.job is not None
         job = await self._inspector.job(self.job.id)
@@ -161,7 +161,7 @@ class Story:
         assert job is not None
         outcomes = [each.outcome for each in attempts]
         if outcomes != ["lost_worker"] or result != promised:
-            raise NotSoError(
+            raise Failed(
                 f"the job lost {outcomes} and returned {result!r:.300};"
                 f" promised were one lost_worker and {promised!r:.300}"
             )
@@ -194,7 +194,7 @@ class Story:
             assert self.job is not None
             row = await self.job.refresh()
             if row.state in ENDED and not reached(row):
-                raise NotSoError(f"the job ended as {row.state} instead of {what}")
+                raise Failed(f"the job ended as {row.state} instead of {what}")
             return reached(row)
 
         await self._until(what, look)
@@ -203,13 +203,13 @@ class Story:
         return self.job.row
 
     async def _until(self, what: str, look: Callable[[], Awaitable[bool]]) -> None:
-        """Call ``look`` until it is true. NotSoError if that takes too long, or a worker ends by
+        """Call ``look`` until it is true. Failed if that takes too long, or a worker ends by
         itself."""
         deadline = SYSTEM.boot() + PATIENCE_SECONDS
         while not await look():
             self._workers.check()
             if SYSTEM.boot() > deadline:
-                raise NotSoError(f"waited {span(PATIENCE_SECONDS)} for {what}")
+                raise Failed(f"waited {span(PATIENCE_SECONDS)} for {what}")
             await SYSTEM.sleep(LOOK_SECONDS)
 
     def _tell(self, text: str, style: str = "") -> None:
@@ -298,12 +298,12 @@ class Workers:
         return process.pid
 
     def check(self) -> None:
-        """Raise NotSoError if a worker has ended by itself, with the end of its log."""
+        """Raise Failed if a worker has ended by itself, with the end of its log."""
         for name, process in self._processes.items():
             if process.poll() is not None:
                 said = self._log(name).read_text("utf-8", "replace").split("\n")
                 last = next((each for each in reversed(said) if each.strip()), "")
-                raise NotSoError(
+                raise Failed(
                     f"worker {name} ended by itself ({process.returncode}): {line(last, 300)}"
                 )
 

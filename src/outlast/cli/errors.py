@@ -44,7 +44,7 @@ _SYSTEM_S = "the system is at a limit: `ulimit -a`, `free` and `df` show which; 
 _OWN = str(Path(outlast.__file__).parent)
 
 
-class NotSoError(OutlastError):
+class Failed(OutlastError):
     """The answer is no, or it could not be done; the exit code is 1."""
 
 

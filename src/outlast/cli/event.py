@@ -8,7 +8,7 @@ import typer
 
 from outlast.base.text import line
 from outlast.cli.connect import me, on_store
-from outlast.cli.errors import NotSoError
+from outlast.cli.errors import Failed
 from outlast.cli.jobs import check_json
 from outlast.cli.options import Url, option
 from outlast.client.events import check_name
@@ -39,5 +39,5 @@ def event(
     check_name(name)
     sent = NewEvent(name, f"[{check_json(value)}]")
     if not on_store(url, lambda store: send_event(store, sent, me(reason))):
-        raise NotSoError(f"{line(name)} was sent before, and keeps its first value")
+        raise Failed(f"{line(name)} was sent before, and keeps its first value")
     print(f"{line(name)} is sent")

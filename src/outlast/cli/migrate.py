@@ -7,7 +7,7 @@ from typing import Annotated
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, safe
 from outlast.cli.connect import exists, using
-from outlast.cli.errors import NotSoError
+from outlast.cli.errors import Failed
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, flag, option
 from outlast.errors import UsageError
@@ -71,7 +71,7 @@ def migrate(
         return
     made = not exists(address)
     if made and after_restore:
-        raise NotSoError(f"there is no database file {describe_place(address)}: restore it first")
+        raise Failed(f"there is no database file {describe_place(address)}: restore it first")
 
     async def work() -> None:
         async with using(open_store(address)) as store:
@@ -99,7 +99,7 @@ async def _check(url: str) -> None:
         if not missing:
             await store.open()  # refuses a store that this program cannot work with
     if missing:
-        raise NotSoError(f"{describe_place(url)} lacks {_named(missing)}: run `outlast migrate`")
+        raise Failed(f"{describe_place(url)} lacks {_named(missing)}: run `outlast migrate`")
     print(f"{describe_place(url)} is up to date ({count_of(len(steps), 'step')})")
 
 

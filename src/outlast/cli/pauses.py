@@ -9,7 +9,7 @@ import typer
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, line, safe
 from outlast.cli.connect import me, on_store, read_store, whoami
-from outlast.cli.errors import NotSoError, say
+from outlast.cli.errors import Failed, say
 from outlast.cli.options import Json, Url, flag, option, span
 from outlast.cli.show import console, print_json
 from outlast.client.pauses import check_text, make_pause
@@ -85,7 +85,7 @@ def pause(
         if not is_known:
             say(f"no job and no worker has {what}: it is paused all the same")
         if left:
-            raise NotSoError(
+            raise Failed(
                 f"{what} is paused, but {_unheard(left)}: until then jobs of it may start there\n"
                 "see `outlast workers` and `outlast pauses`"
             )
@@ -105,7 +105,7 @@ def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
     """
     target = _target(kind, name)
     if on_store(url, lambda store: end_pause(store, *target, by=me())) is None:
-        raise NotSoError(f"{name_of(*target)} is not paused: see `outlast pauses`")
+        raise Failed(f"{name_of(*target)} is not paused: see `outlast pauses`")
     print(f"{name_of(*target)} is resumed")
 
 

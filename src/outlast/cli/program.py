@@ -78,9 +78,9 @@ def _report_error(error: Exception, program: str) -> int:
         return INTERRUPTED
     if not hasattr(error, "format_message"):
         return tell(error, program)
-    from outlast.cli.usage import told_of
+    from outlast.cli.usage import message_of
 
-    text = plainly(told_of(error).replace("Value error, ", ""), error)
+    text = plainly(message_of(error).replace("Value error, ", ""), error)
     path = getattr(getattr(error, "ctx", None), "command_path", "outlast")
     say(f"{text}\nrun `{path} --help` to see how it is used")
     return int(getattr(error, "exit_code", FAULT))

@@ -19,7 +19,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.config import absolute, check_name
 from outlast.base.text import safe, shell_word
 from outlast.cli.connect import closing, exists
-from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
+from outlast.cli.errors import DONE, NOT_SO, Failed, say
 from outlast.cli.jobs import tell_enqueued
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Json, Placing, Url, flag, naming_flags, option, span
@@ -149,7 +149,7 @@ async def _find_limit(app: App, name: str, spec: LimitSpec | None) -> Limit:
             f" `outlast limits set {shell_word(name)} --running N`"
         )
     if spec is not None and not await store.declare_limits([NewLimit(name, spec)]):
-        raise NotSoError(f"the limit {name!r} is being changed by another program: try again")
+        raise Failed(f"the limit {name!r} is being changed by another program: try again")
     return Limit(name, known, app.stores)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from outlast.base.text import line, safe
 from outlast.cli.connect import closing
-from outlast.cli.errors import NotSoError, say
+from outlast.cli.errors import Failed, say
 from outlast.cli.jobs import CalledTask, check_json
 from outlast.cli.loop import run_loop
 from outlast.cli.options import AppUrl, LimitKeys, Owner, flag, option, read_limit_flags
@@ -102,7 +102,7 @@ def _tell(call: Call[Any], attempt: Attempt, returned: Returned, *, debug: bool)
     try:
         result, misfit = encode_return(returned.value, attempt.returns, attempt.max_payload)
     except BadArguments as error:
-        raise NotSoError(text_of(error)) from error
+        raise Failed(text_of(error)) from error
     if misfit:
         say(f"its result does not fit what the task says that it returns: {misfit}")
     sys.stderr.flush()
@@ -119,7 +119,7 @@ def _tell_raised(call: Call[Any], attempt: Attempt, error: BaseException, *, deb
         print(safe(crash.traceback).rstrip(), file=sys.stderr)
     if debug and error.__traceback__ is not None:
         pdb.post_mortem(error.__traceback__)
-    raise NotSoError(_describe(outcome, attempt))
+    raise Failed(_describe(outcome, attempt))
 
 
 def _of_the_task(trace: TracebackType | None) -> TracebackType | None:

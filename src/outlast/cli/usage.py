@@ -45,13 +45,13 @@ class CheckedCommand(TyperCommand):
         try:
             values, rest, _ = self.make_parser(ctx).parse_args(args=[*given])
         except _Misuse as error:
-            return [*faults, told_of(error)]
+            return [*faults, message_of(error)]
         for each in self.get_params(ctx):
             if not each.is_eager and not (unknown and each.param_type_name == "argument"):
                 try:
                     _, rest = each.handle_parse_result(ctx, values, rest)
                 except _Misuse as error:
-                    faults.append(told_of(error))
+                    faults.append(message_of(error))
         return faults
 
 
@@ -81,7 +81,7 @@ class CommandGroup(TyperGroup):
             )
 
 
-def told_of(error: Any) -> str:
+def message_of(error: Any) -> str:
     """Return typer's message; of a missing argument, with its help."""
     text = str(error.format_message())
     about = getattr(getattr(error, "param", None), "help", None)

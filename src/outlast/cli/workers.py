@@ -11,7 +11,7 @@ import typer
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, line, since, span
 from outlast.cli.connect import me, on_store, read_store
-from outlast.cli.errors import NotSoError
+from outlast.cli.errors import Failed
 from outlast.cli.options import Json, Url, flag, make_group
 from outlast.cli.show import console, describe_workers, gone_table, print_json, workers_table
 from outlast.errors import UsageError
@@ -135,14 +135,14 @@ async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> No
         print("no worker is alive, so none was asked")
     for row in request.chosen:
         if row.id not in request.asked:
-            raise NotSoError(f"{_called(row)} has ended in the meantime")
+            raise Failed(f"{_called(row)} has ended in the meantime")
         print(f"{_called(row)} was asked to drain; it runs {_jobs(row)}", flush=True)
     if wait:
         await _until_left(store, request.asked)
 
 
 async def _until_left(store: Store, asked: set[int]) -> None:
-    """Print the attempts still running, until all have left. Raises NotSoError if one was lost."""
+    """Print the attempts still running, until all have left. Raises Failed if one was lost."""
     lost: list[str] = []
     ends = {WorkerStatus.STOPPED: "has left", WorkerStatus.LOST: "was lost"}
     async for row in follow_drain(store, asked):
@@ -151,7 +151,7 @@ async def _until_left(store: Store, asked: set[int]) -> None:
         if row.status is WorkerStatus.LOST:
             lost.append(_called(row))
     if lost:
-        raise NotSoError(f"lost instead of drained: {', '.join(lost)}")
+        raise Failed(f"lost instead of drained: {', '.join(lost)}")
 
 
 def _called(row: WorkerRow) -> str:

@@ -102,7 +102,7 @@ class _Children:
         digest = _digest(plan, store.payloads)
         (found,) = await store.find(step)
         if found is None:
-            first = await self._take(store, len(plan.jobs)) if counted is None else counted
+            first = await self._reserve(store, len(plan.jobs)) if counted is None else counted
             kept = store.encode(step, msgspec.json.encode((digest, first)).decode())
             try:
                 return first, await enqueue_plan(store.stores, plan, Spawn(kept, first))
@@ -121,7 +121,7 @@ class _Children:
             )
         return first, [job_of(call.task, Enqueued(child.id, created=True)) for call, child in pairs]
 
-    async def _take(self, store: AttemptStore, count: int) -> int:
+    async def _reserve(self, store: AttemptStore, count: int) -> int:
         """Return the first of as many ordinals that no child with a name has."""
         if not self._free:
             end = await store.ask(lambda it: it.inspector.children_end(store.job_id))

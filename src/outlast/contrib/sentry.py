@@ -72,10 +72,10 @@ class _Reporter:
             try:
                 yield
             except BaseException as error:
-                self._take(error, attempt)
+                self._report(error, attempt)
                 raise
 
-    def _take(self, error: BaseException, attempt: Attempt) -> None:
+    def _report(self, error: BaseException, attempt: Attempt) -> None:
         """Report an error, unless the attempt obeys a request to stop: then its end decides."""
         if attempt._stop_reason is not None:  # noqa: SLF001
             return

@@ -216,7 +216,7 @@ class Executor:
             for claimed in attempts:
                 if claimed.task in threaded:
                     self._note_begun(claimed)
-                    self._threads.call(self._run_in_thread, self._take, claimed)
+                    self._threads.call(self._run_in_thread, self._end_and_free_slot, claimed)
             attempts = [claimed for claimed in attempts if claimed.task not in threaded]
         self._reused_tasks.put(attempts)
 
@@ -528,7 +528,7 @@ class Executor:
             self._leave_if_forked(error)
             return judge(error, attempt, task._error_rules)  # noqa: SLF001
 
-    def _take(self, ended: tuple[Claimed, Outcome]) -> None:
+    def _end_and_free_slot(self, ended: tuple[Claimed, Outcome]) -> None:
         self._end(*ended)
         self._free_slot()
 

@@ -186,9 +186,9 @@ class AmqpBroker:
                 await self._news.wait()
         if not self._here:
             await self._check()
-        return self._take(free_slots)
+        return self._pop_received(free_slots)
 
-    def _take(self, free_slots: int) -> list[Delivery]:
+    def _pop_received(self, free_slots: int) -> list[Delivery]:
         found, self._here = self._here[:free_slots], self._here[free_slots:]
         if not self._here:
             self._news.clear()
@@ -224,7 +224,7 @@ class AmqpBroker:
         tags, self._tags = self._tags, []
         for queue, tag in tags:
             await queue.cancel(tag)
-        for delivery in self._take(len(self._here)):
+        for delivery in self._pop_received(len(self._here)):
             await delivery.give_back()
         if not tags:
             await self._check()

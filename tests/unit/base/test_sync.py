@@ -175,7 +175,7 @@ def test_a_loop_that_another_one_has_overtaken_is_kept_to_the_end(background):
     """As where a signal handler has started one meanwhile. The collector would free its sockets
     first, and print an error."""
     taken, late = background.loop(), sync._start_loop()
-    assert background._take(late) is taken
+    assert background._adopt(late) is taken
     assert background._stopped == [late]
     assert background.run(lambda: answer("here")) == "here"
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from outlast.cli.demo_story import COUNT, Story
-from outlast.cli.errors import NotSoError
+from outlast.cli.errors import Failed
 from outlast.demo import PRIMES
 from outlast.model.job import State
 from tests.cases import each_case
@@ -49,5 +49,5 @@ def story(*outcomes: str, **result: int) -> Story:
     ],
 )
 async def test_an_end_that_is_not_as_promised_is_an_error(ended: Story) -> None:
-    with pytest.raises(NotSoError, match="promised were one lost_worker and"):
+    with pytest.raises(Failed, match="promised were one lost_worker and"):
         await ended.show_end({"primes": PRIMES, "began_after": SAVED})

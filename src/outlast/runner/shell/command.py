@@ -86,9 +86,9 @@ class Carrier:
             if not data:
                 return
             left -= len(data) if self._closed in ready else 0
-            self._take(data)
+            self._pass_on(data)
 
-    def _take(self, data: bytes) -> None:
+    def _pass_on(self, data: bytes) -> None:
         self._tail.add(data)
         if self._file is not None:
             try:

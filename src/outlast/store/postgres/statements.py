@@ -36,7 +36,7 @@ def numbered(topic: str, name: str) -> tuple[str, list[str], list[str]]:
 
 
 @cache
-def _take(topic: str, name: str) -> Callable[[NewJob], tuple[Any, ...]]:
+def _reader_of(topic: str, name: str) -> Callable[[NewJob], tuple[Any, ...]]:
     """Return the function that reads the columns of a statement, at least two, of a job."""
     return attrgetter(*(PATHS[each] for each in numbered(topic, name)[1]))
 
@@ -46,7 +46,7 @@ def fetch(
 ) -> Awaitable[Any]:
     """Return the rows of a statement; columns of a job are read of this one, if there is one."""
     text, columns, others = numbered(topic, name)
-    given = [values[each] for each in columns] if job is None else _take(topic, name)(job)
+    given = [values[each] for each in columns] if job is None else _reader_of(topic, name)(job)
     rows: Awaitable[Any] = connection.fetch(text, *given, *[values[each] for each in others])
     return rows
 

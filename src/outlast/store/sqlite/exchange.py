@@ -277,7 +277,7 @@ class Basket:
             found = self._keep_unexpired(found)
         count, self._left = _within(found, self._left, least=0 if self.claimed else 1)
         taken = found[:count]
-        self.claimed += _take(self._cursor, self._now, self._me, taken)
+        self.claimed += _claim_rows(self._cursor, self._now, self._me, taken)
         self.cut = count < len(found)
         return taken
 
@@ -339,7 +339,7 @@ def _within(found: Sequence[Row], left: int, *, least: int) -> tuple[int, int]:
     return len(found), left
 
 
-def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> list[Claimed]:
+def _claim_rows(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> list[Claimed]:
     if not found:
         return []
     tokens = draw_tokens(cursor, now, len(found))

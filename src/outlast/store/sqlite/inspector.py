@@ -172,11 +172,11 @@ async def _due(rows: Rows, queue: str, permits: Permits) -> int:
         for row in await rows("inspect", f"wanted_{part}", most=COUNT_MAX) if count < most else ():
             if count < most and ("task", row["task"]) not in paused and may_run(row["task"]):
                 is_stream = part == "streams"
-                count += await _take(rows, permits, row) if is_stream else row["number"]
+                count += await _count_startable(rows, permits, row) if is_stream else row["number"]
     return count
 
 
-async def _take(rows: Rows, permits: Permits, stream: Row) -> int:
+async def _count_startable(rows: Rows, permits: Permits, stream: Row) -> int:
     """Return how many jobs of an open stream may start, and let them have their permits."""
     needs = needs_of(stream["needs"])
     permits.read(needs)

@@ -52,7 +52,7 @@ STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # for a claim to be made and 
 STEP_TRIPS = 1.5  # claims in a step: the others have to hear of it, too
 STEP_SHARE = 0.25  # of the last claim that goes into the step
 GAP_SECONDS = 0.006  # between the beginnings of two claims for wake-ups, if there are no peers
-RUN_MAX = 16  # close wake-ups with the same first worker
+SAME_FIRST_WAKEUPS = 16  # close ones in a row that begin with the same worker
 WAITING_MAX = 1_000  # wake-ups
 TOLD_MAX = 100  # queues in one answer: a notification has 8000 bytes
 SEEN_SECONDS = 3 * LOOK_SECONDS  # in which a peek at already followed positions is not news
@@ -150,7 +150,7 @@ class WakeTurns:
         now = self._clock.boot()
         is_close = now - self._heard_at < LATE_SECONDS
         self._heard_at = now
-        place = self._find_place(position // RUN_MAX if is_close else position)
+        place = self._find_place(position // SAME_FIRST_WAKEUPS if is_close else position)
         pause = 0.0
         if place > jobs:  # the first ones may have to wait for a gap
             pause = self._step * math.log2(place / jobs) + (self._find_gap() if is_close else 0.0)

@@ -490,6 +490,14 @@ async def test_the_more_peers_hear_of_claims_the_more_wakeups_share_one(turns):
     assert gaps == pytest.approx([GAP_SECONDS * each for each in (1, 1.5, 2.5, 4)])
 
 
+async def test_sixteen_close_wakeups_in_a_row_begin_with_the_same_worker(turns):
+    of_close = []
+    turns._find_place = lambda turn: of_close.append(turn) or 1
+    for position in range(31, 64):  # the first is close to none
+        turns.hear(f"jobs:{position}:1:mail")
+    assert of_close == [31, *[2] * 16, *[3] * 16]
+
+
 async def test_the_second_in_turn_waits_for_the_gap_of_the_first_while_wakeups_are_close(turns):
     pauses = []
     turns._find_place = lambda _: 2
