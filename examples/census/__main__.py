@@ -39,7 +39,7 @@ from outlast.cli.demo_story import (
     own_command,
     print_facts,
 )
-from outlast.cli.errors import DONE, INTERRUPTED, NOT_SO, WRONG_USAGE, NotSoError, say, tell
+from outlast.cli.errors import DONE, INTERRUPTED, NOT_SO, WRONG_USAGE, Failed, say, tell
 from outlast.cli.loop import run_loop
 from outlast.cli.show import console
 from outlast.cli.verify import verdict
@@ -111,16 +111,16 @@ def _commits(text: str) -> int:
 
 
 def _plan(repo: str, wanted: int) -> Play:
-    """Look at the repository. Raises NotSoError where there is nothing to walk."""
+    """Look at the repository. Raises Failed where there is nothing to walk."""
     path = os.path.abspath(os.path.expanduser(repo))
     try:
         history = History.find(path)
     except NotARepository as error:
         other = "; --repo names another repository" if shutil.which("git") else ""
-        raise NotSoError(f"{text_of(error)}{other}") from error
+        raise Failed(f"{text_of(error)}{other}") from error
     if history.total < SAMPLES_LEAST:
         cut = " in this shallow clone (git fetch --unshallow gets the rest)"
-        raise NotSoError(
+        raise Failed(
             f"{history.name} has one commit{cut if history.shallow else ''}: the demo needs two,"
             " one to be done with and one to go on with; --repo names another repository"
         )
@@ -144,11 +144,11 @@ def _folder(out: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise NotSoError(f"--out {out}: {error.strerror}") from error
+        raise Failed(f"--out {out}: {error.strerror}") from error
     try:
         fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise NotSoError(f"--out {out}: another demo is running there") from None
+        raise Failed(f"--out {out}: another demo is running there") from None
     return folder
 
 
@@ -159,7 +159,7 @@ def _new_store(folder: Path) -> str:
         for suffix in ("", "-wal", "-shm"):
             Path(f"{path}{suffix}").unlink(missing_ok=True)
     except OSError as error:
-        raise NotSoError(f"{path}: {error.strerror}") from error
+        raise Failed(f"{path}: {error.strerror}") from error
     shutil.rmtree(f"{path}-locks", ignore_errors=True)
     return f"sqlite:///{quote(str(path))}"
 
@@ -214,7 +214,7 @@ def _write(folder: Path, result: Any, interruption: Interruption) -> None:
         write_pictures(evolution, *pictures, interruption=interruption)
         write_numbers(folder / "evolution.json", evolution, interruption=interruption)
     except OSError as error:
-        raise NotSoError(f"{folder}: {error.strerror or error}") from error
+        raise Failed(f"{folder}: {error.strerror or error}") from error
 
 
 if __name__ == "__main__":

@@ -491,8 +491,13 @@ async def test_the_more_peers_hear_of_claims_the_more_wakeups_share_one(turns):
 
 
 async def test_sixteen_close_wakeups_in_a_row_begin_with_the_same_worker(turns):
-    of_close = []
-    turns._find_place = lambda turn: of_close.append(turn) or 1
+    of_close: list[int] = []
+
+    def find_place(turn: int) -> int:
+        of_close.append(turn)
+        return 1
+
+    turns._find_place = find_place
     for position in range(31, 64):  # the first is close to none
         turns.hear(f"jobs:{position}:1:mail")
     assert of_close == [31, *[2] * 16, *[3] * 16]
