@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,24 +103,29 @@ async def test_lists_are_paged_and_never_hold_long_payloads(store: Store) -> Non
         assert ([one["id"] for one in rest["jobs"]], rest["next_before"]) == ([ids[0]], None)
 
 
-async def test_another_method_and_an_odd_address_are_refused_in_json(store: Store) -> None:
-    (number,) = await enqueued(store)
+@pytest.mark.xfail(strict=True, reason="a GET of an act on a job or a limit says 404")
+async def test_each_address_says_which_method_it_takes(store: Store) -> None:
+    """To each other one, whether what it names exists or not."""
+    await enqueued(store)
+    named = {"name:path": "a/b", "name:str": "args"}
     async with page_on(store.url) as page:
-        for method in ("PUT", "PATCH", "DELETE"):
-            for path, takes in (
-                ("/jobs", "GET, HEAD"),
-                (f"/jobs/{number}/cancel", "GET, HEAD, POST"),
-                ("/bulk", "POST"),
-            ):
-                other = await page.request(method, API + path, headers=SAME)
-                await refused(other, 405, f"takes {takes}.")
-                assert other.headers["allow"] == takes
+        for route in ROUTES:
+            path = re.sub(r"{(.*?)}", lambda found: named.get(found[1], "1"), route.path)
+            takes = ["POST"] if route.method == "POST" else ["GET", "HEAD"]
+            for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - {*takes}:
+                other = await page.request(method, path, headers=SAME)
+                assert (other.status_code, other.headers.get("allow")) == (405, ", ".join(takes))
+                if method != "HEAD":
+                    await refused(other, 405, f"{path} takes {', '.join(takes)}.")
+
+
+async def test_an_odd_address_is_refused_in_json(store: Store) -> None:
+    async with page_on(store.url) as page:
+        for method in ("GET", "PUT", "PATCH", "DELETE"):
             missing = await page.request(method, f"{API}/nothing", headers=SAME)
             await refused(missing, 404, "see openapi.json")
             for odd in ("/a%0Ab", "/jobs/%0A/why"):
                 await refused(await page.request(method, API + odd, headers=SAME), 404)
-        for odd in ("/a%0Ab", "/jobs/%0A/why"):
-            await refused(await page.get(API + odd), 404)
         shown = await page.get("/a%0Ab")
         assert (shown.status_code, "No such page" in shown.text) == (404, True)
 
@@ -136,13 +142,6 @@ async def test_what_is_wrong_is_said_in_json(store: Store) -> None:
     (number,) = await enqueued(store)
     async with page_on(store.url) as page:
         await refused(await page.get(f"{API}/jobs/99"), 404, "no job 99")
-        await refused(await page.get(f"{API}/nothing"), 404, "see openapi.json")
-        for other, takes in (
-            (await page.post(f"{API}/stats", headers=SAME), "GET, HEAD"),
-            (await page.get(f"{API}/pause"), "POST"),
-        ):
-            await refused(other, 405, f"takes {takes}.")
-            assert other.headers["allow"] == takes
         await refused(
             await page.get(f"{API}/jobs?state=odd"),
             400,
