@@ -14,10 +14,12 @@ program.
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
+import msgspec
 from starlette.responses import Response
 from starlette.routing import compile_path
 
-from outlast.web.access import Right
 from outlast.web.api import acts, evidence, fleet, flows, jobs
 from outlast.web.api.route import ApiRoutes, describe_api, show_json
 from outlast.web.endpoint import Endpoint
@@ -37,24 +39,30 @@ async def show_description(_: Visit) -> dict[str, object]:
 
 async def miss(visit: Visit) -> Response:
     """Refuse an address that does not exist, or a method that it does not take."""
+    said = f"There is nothing at {visit.path}: see openapi.json."
+    raise WebRefusal(404, "No such address", said)
+
+
+def show_problem(visit: Visit, problem: Problem) -> Response:
+    """Show a problem as a document: 405 instead of 404 where another method is taken. An act's
+    address is also that of a limit or payload whose name ends as the act is called."""
     methods = {each.method for each in ROUTES if compile_path(each.path)[0].match(visit.path)}
-    if not methods:
-        said = f"There is nothing at {visit.path}: see openapi.json."
-        raise WebRefusal(404, "No such address", said)
-    takes = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
-    answer = answer_in_json(Problem(405, "Another method", f"{visit.path} takes {takes}."))
-    answer.headers["allow"] = takes
+    takes = ["POST"] if "POST" in methods else ["GET", "HEAD"]
+    if problem.status != HTTPStatus.NOT_FOUND or not methods or visit.request.method in takes:
+        return show_json(visit, problem)
+    allow = ", ".join(takes)
+    answer = answer_in_json(Problem(405, "Another method", f"{visit.path} takes {allow}."))
+    answer.headers["allow"] = allow
     return answer
 
 
+_MISSING = Endpoint(f"{API}/{{path:path}}", miss, by_tenant=True, show_problem=show_problem)
 ENDPOINTS = [
-    *ROUTES,
+    *(msgspec.structs.replace(each, show_problem=show_problem) for each in ROUTES),
     *acts.ROUTES.forms,
     *flows.ROUTES.forms,
     *(
-        Endpoint(
-            f"{API}/{{path:path}}", miss, Right.VIEW, method, by_tenant=True, show_problem=show_json
-        )
+        msgspec.structs.replace(_MISSING, method=method)
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
     ),
 ]
