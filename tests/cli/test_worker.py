@@ -98,6 +98,45 @@ def test_a_worker_prints_its_store_in_one_line_runs_jobs_and_drains(
     assert row["status"] == "stopped"
 
 
+LEFT = """
+import atexit, threading
+from outlast.cli import program
+
+program.END_SECONDS = 0.2
+wait = threading.Event().wait
+
+def start():
+    threading.Thread(target=wait, name="feed").start()
+
+def wait_at_exit():
+    atexit.register(wait)
+"""
+UNTIL_EMPTY = ("worker", "shop:app", "--until-empty", "--setup")
+ENQUEUE = ("enqueue", "left:app", "mail", "ada")
+
+
+@pytest.mark.xfail(strict=True, reason="what --setup leaves behind keeps the process alive")
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        ((*UNTIL_EMPTY, "left:start"), LEFT, "threads that it has started go on: feed"),
+        ((*UNTIL_EMPTY, "left:wait_at_exit"), LEFT, "functions of atexit have not ended"),
+        (ENQUEUE, f"{LEFT}\nstart()\nfrom shop import app\n", "threads that it has"),
+    ],
+    ids=["a thread of a worker", "the exit of a worker", "a thread of an application"],
+)
+def test_a_command_ends_although_code_of_the_user_goes_on(
+    folder: Path, command: Sequence[str], code: str, words: str
+) -> None:
+    (folder / "left.py").write_text(code)
+    program = [sys.executable, "-m", "outlast.cli", *command]
+    env = environment(OUTLAST_RUN_DIR=str(folder / "run"))
+    said = subprocess.run(
+        program, cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert (said.returncode, words in said.stderr) == (0, True), said.stderr
+
+
 BOOTSTRAP = """
 import sys
 sys.path.append({!r})
