@@ -15,6 +15,7 @@ from typing import TypeGuard
 import outlast
 from outlast.cli.errors import DONE, FAULT, INTERRUPTED, UNWRITTEN, flush_errors, say, tell
 
+END_SECONDS = 10.0  # of Python's own end, for example to send traces: a platform kills later
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
 OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -29,9 +30,28 @@ def run(argv: Sequence[str] | None = None, app: str | None = None, program: str 
     finally:
         flush_errors()
     imported = "outlast.runner.application" in sys.modules  # which may have left files open
-    if argv is None and threading.active_count() == 1 and not imported:
-        _leave(code)
+    if argv is None:
+        if threading.active_count() == 1 and not imported:
+            _leave(code)
+        _limit_end(code)
     return code
+
+
+def _limit_end(code: int) -> None:
+    """End this process if it is still there after END_SECONDS: Python waits for threads and exit
+    functions of the user's code, which may never end."""
+
+    def end() -> None:
+        others = [each for each in threading.enumerate() if each is not threading.main_thread()]
+        left = ", ".join(each.name for each in others if not each.daemon)
+        why = f"make its threads daemons: {left}" if left else "its functions of atexit go on"
+        say(f"imported code has kept this process from its end for {END_SECONDS:g} s: {why}")
+        os._exit(code)
+
+    last = threading.Timer(END_SECONDS, end)
+    last.daemon = True
+    with suppress(RuntimeError):  # the system lets no thread start
+        last.start()
 
 
 def _leave(code: int) -> None:
