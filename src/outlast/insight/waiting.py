@@ -125,7 +125,8 @@ def _in_line(about: JobDetails, past: list[str]) -> Explanation:
         first = ", after the jobs before it" if _before(about) and about.may_tell_others else ""
         position = "in_line"
         move = (
-            f"A worker takes it once it has a free slot{first}; with more workers it starts sooner."
+            f"A worker takes it once it has a free slot, and any units that its task uses{first};"
+            " with more workers it starts sooner."
         )
     return Explanation(position=position, sentences=sentences, moves=[move])
 
@@ -251,7 +252,7 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
             noun = "the tag" if len(lacking) == 1 else "all of the tags"
             if any("=" in each for each in lacking):  # what its tasks use: worker --has gpu=2
                 noun = "enough (--has) of"
-            tags = f"{noun} {', '.join(map(quote, lacking[:NAMES_SHOWN]))}"
+            tags = f"{noun} {', '.join(map(quote, lacking))}"
             said = f"No worker that knows the task {task} has {tags}."
             move = f"Start a worker that knows the task and has {tags}."
         case "queue_not_served":
