@@ -131,7 +131,7 @@ def under(*before: NewJob, key: str = "", **spec: Any) -> Put:
 
 
 def under_two(held: float = 0.0, **spec: Any) -> Put:
-    """A job under a full limit, ``a``, and under ``b``, each with a running job if it allows one."""
+    """A job under a full limit, ``a``, and ``b``, under which one runs if it allows that."""
 
     async def put(store: Store, _: str) -> int:
         await declare(store, running=1)
@@ -256,7 +256,7 @@ RUNS: dict[str, tuple[Put, str, list[str]]] = {
         "limited",
         ["1 of 1 is running", "--key 'the k'"],
     ),
-    "two full ones": (under_two(running=1), "limited", ["for 'a': 1 of 1", "also waits for 'b': 1 of"]),
+    "two full ones": (under_two(running=1), "limited", ["'a': 1 of 1", "also waits for 'b': 1 of"]),
     "a full one and one of none": (under_two(running=0), "limited", ["'a': 1", "'b', which lets"]),
     "a full one and a held one": (
         under_two(held=600, running=5),
@@ -290,13 +290,7 @@ RUNS: dict[str, tuple[Put, str, list[str]]] = {
 }  # fmt: skip
 
 
-SEVERAL = ("two full ones", "a full one and one of none", "a full one and a held one")
-FIRST_ONLY = pytest.mark.xfail(strict=True, reason="only the first of several limits is named")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=FIRST_ONLY if each in SEVERAL else ()) for each in RUNS]
-)
+@pytest.mark.parametrize("name", RUNS)
 def test_a_job_runs_once_what_is_advised_was_done(
     outlast: Outlast, store_url: str, name: str
 ) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from outlast.base.text import at_least, count_of, line, shell_word, span
 from outlast.insight.resource import SCHEMA, Document
 from outlast.insight.sentences import NAME_MAX, quote
-from outlast.model.limits import Budget, LimitSpec
+from outlast.model.limits import Budget, LimitSpec, Room
 from outlast.store.limits import LimitRow, PermitRow, StreamPlace
 
 LIMITED, THROTTLED = "limited", "throttled"
@@ -42,11 +42,15 @@ def next_start(permit: PermitRow, limit: LimitRow, now: float) -> str:
     held = max(permit.held_until or 0.0, limit.held_until or 0.0) - now
     if held > 0:
         return f"held for {span(held)}"
-    used, ahead = permit.used - permit.noted, max(0.0, permit.tat - now)
-    room = Budget(permit.running, limit.spacing, limit.burst, used, ahead).room()
+    room = _room(permit, limit, now)
     if room.opens_in is not None:
         return f"in {span(room.opens_in)}"
     return "now" if room.starts else "when one ends"
+
+
+def _room(permit: PermitRow, limit: LimitRow, now: float, cost: float = 1.0) -> Room:
+    used, ahead = permit.used - permit.noted, max(0.0, permit.tat - now)
+    return Budget(permit.running, limit.spacing, limit.burst, used, ahead).room(cost)
 
 
 def counted(row: LimitRow, name: str) -> str:
@@ -60,6 +64,33 @@ def explain(
 ) -> tuple[str, list[str], list[str]] | None:
     """Return why a due job in a stream waits: position, sentences, moves; None if nothing but its
     turn holds it back. ``tells``: whether other jobs may be named and counted."""
+    first = _explain(place, now, tells=tells)
+    if first is None:
+        return None
+    position, sentences, moves = first
+    for other in place.others:
+        also = _explain(_opening(other, now), now, tells=tells)
+        if also is not None:
+            sentences = [*sentences, also[1][0].replace("It waits", "It also waits", 1)]
+            moves = list(dict.fromkeys([*moves, *also[2]]))
+    return position, sentences, moves
+
+
+def _opening(place: StreamPlace, now: float) -> StreamPlace:
+    """Let a place's permit say when it opens for this job; the row says when for another one."""
+    permit, limit = place.blocked_by, place.limit
+    if permit is None or limit is None:
+        return place
+    opens_in = _room(permit, limit, now, place.cost).opens_in
+    opens_at = None if opens_in is None else now + opens_in
+    return msgspec.structs.replace(
+        place, blocked_by=msgspec.structs.replace(permit, opens_at=opens_at)
+    )
+
+
+def _explain(
+    place: StreamPlace, now: float, *, tells: bool
+) -> tuple[str, list[str], list[str]] | None:
     permit = place.blocked_by
     if place.holder is not None:
         job = f"job {place.holder}" if tells else "another job"

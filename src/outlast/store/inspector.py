@@ -18,7 +18,7 @@ import msgspec
 from outlast.base.text import line
 from outlast.errors import SchemaMismatch
 from outlast.model.job import State
-from outlast.model.limits import limits_of, needs_of
+from outlast.model.limits import Need, limits_of, needs_of
 from outlast.model.pause import Pause
 from outlast.store import statistics
 from outlast.store.actions import LAST_ID, ActionRow
@@ -603,21 +603,30 @@ async def _stream_place(rows: Rows, job_id: int, most: int) -> StreamPlace | Non
     found = await rows("limits", "stream_place", id=job_id, most=most)
     if not found:
         return None
-    place, permit = found[0], found[0]["blocked"]
-    if permit is None or place["holder"] is not None:
-        return struct_of(StreamPlace, place)
-    permits = await rows("limits", "permit", permit=permit)
-    holders = await rows("limits", "holders", permit=permit, most=NAMED_MAX)
-    until = permits[0]["held_until"] if permits else None
-    throttled = await rows("limits", "throttled_by", permit=permit, until=until)
-    name = permits[0]["name"] if permits else ""
+    place, first = struct_of(StreamPlace, found[0]), found[0]["blocked"]
+    if first is None or place.holder is not None:
+        return place
+    needs = {need.permit: need for need in needs_of(found[0]["needs"])}
+    permits = [first, *(permit for permit in needs if permit != first)]
+    blocks = [await _block(rows, place, permit, needs.get(permit)) for permit in permits]
+    return msgspec.structs.replace(blocks[0], others=blocks[1:])
+
+
+async def _block(rows: Rows, place: StreamPlace, permit: int, need: Need | None) -> StreamPlace:
+    """Return what of this permit holds a place back."""
+    found = await rows("limits", "permit", permit=permit)
+    name = found[0]["name"] if found else need.name if need else ""
     limits = await read_limits(rows, name)
-    return struct_of(
-        StreamPlace,
+    limit = limit_of(limits[0]) if limits else None
+    unused = {"id": permit, "name": name, "key": need.key if need else "", "used": 0}
+    row = struct_of(PermitRow, found[0] if found else unused | {"running": limit and limit.running})
+    holders = await rows("limits", "holders", permit=permit, most=NAMED_MAX)
+    throttled = await rows("limits", "throttled_by", permit=permit, until=row.held_until)
+    return msgspec.structs.replace(
         place,
-        blocked_by=struct_of(PermitRow, permits[0]) if permits else None,
-        limit=limit_of(limits[0]) if limits else None,
-        cost=next((n.cost for n in needs_of(place["needs"]) if n.permit == permit), 1.0),
+        blocked_by=row,
+        limit=limit,
+        cost=need.cost if need else 1.0,
         holders=[(row["id"], row["worker"], row["seconds"]) for row in holders],
         throttled_by=throttled[0]["id"] if throttled else None,
     )

@@ -148,7 +148,8 @@ class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
     ``blocked_by``: the permit that blocks the stream, with the ``cost`` of a start there and the
     ``holders``, the jobs that run under it (id, worker's name, seconds), longest first. ``holder``:
     the job that has to end before another one of an ordered stream starts. ``throttled_by``: the
-    job that has found the limit exhausted, and waits for the end of that hold."""
+    job that has found the limit exhausted, and waits for the end of that hold. ``others``: the
+    same for each other permit that it needs, which may have room."""
 
     ahead: int
     holder: int | None = None
@@ -157,6 +158,7 @@ class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
     cost: float = 1.0
     holders: list[tuple[int, str, float]] = []
     throttled_by: int | None = None
+    others: list[StreamPlace] = []
 
 
 class LockHolder(msgspec.Struct, frozen=True):

@@ -48,6 +48,22 @@ def test_a_cost_above_the_burst_and_a_limit_with_room_are_told() -> None:
     assert told(blocked_by=free, limit=limit) == ("", "")
 
 
+def test_of_the_other_limits_those_without_room_are_told() -> None:
+    """By its own cost; the time in a row is for the cheapest job that waits."""
+    rated = LimitRow(name="mails", spacing=1.0, burst=8.0)
+    permit = PermitRow(id=2, name="mails", key="", running=None, used=0, tat=NOW + 4.0)
+    other = StreamPlace(ahead=3, blocked_by=permit, limit=rated, cost=4.0)
+    assert "mails" not in told(others=[other])[1]
+    words = told(others=[msgspec.structs.replace(other, cost=7.0)])[1]
+    assert "It also waits for the rate of 'mails', 1/s." in words
+    assert words.endswith("allows more to run. The next starts in 3 s.")
+    assert "of 'mails'" not in told(others=[other], limit=None)[1]
+    assert (
+        "the limit 'mails', which no"
+        in told(others=[msgspec.structs.replace(other, limit=None)])[1]
+    )
+
+
 def test_a_hold_and_an_unknown_limit_are_told() -> None:
     held = PermitRow(id=1, name="openai", key="", running=20, used=0, held_until=1_030.0)
     assert "nothing under it starts for 30 s." in told(blocked_by=held)[1]
