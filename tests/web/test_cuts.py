@@ -50,7 +50,6 @@ DOCUMENTS = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="lists of limits, keys and series are cut unsaid")
 @pytest.mark.on_both_stores
 async def test_what_is_cut_says_so(
     store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -13,7 +13,14 @@ from outlast.cli.options import Json, Url, advise, make_group, option
 from outlast.cli.show import console, print_json, print_table, table
 from outlast.errors import ConfigError
 from outlast.insight.acting import hold_limit, set_limit
-from outlast.insight.limits import counted, limit_document, limits_document, next_start, spec_text
+from outlast.insight.limits import (
+    are_cut,
+    counted,
+    limit_document,
+    limits_document,
+    next_start,
+    spec_text,
+)
 from outlast.insight.queries import read_one_limit
 from outlast.store.limits import WAITING_SHOWN, Hold, LimitRow, SetLimit
 
@@ -52,6 +59,8 @@ def list_(url: Url = None, json: Json = False) -> None:
         for row in found
     ]
     print_table(rows, "no limits: a worker whose code has app.limit(…) declares them", fixed=())
+    if are_cut(found):
+        print("there may be more; `outlast limits show NAME` shows any of them")
 
 
 def show(name: Name, url: Url = None, json: Json = False) -> None:
@@ -83,6 +92,8 @@ def show(name: Name, url: Url = None, json: Json = False) -> None:
     ]
     if rows:
         out.print(table(rows, out.width))
+    if "permits" in row.at_least:
+        out.print("there are more keys; these are the busiest", style="dim")
 
 
 def set_(

@@ -53,13 +53,15 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 class AttemptHistory(msgspec.Struct, frozen=True, kw_only=True):
     """The steps from ``since`` on, each of ``step`` seconds (times: seconds since 1970), and one
     series for each name, the busiest first. ``whole_since``: earlier numbers are incomplete, since
-    more was counted than one read returns; None: all are complete."""
+    more was counted than one read returns; None: all are complete. ``more``: less busy
+    names are left out."""
 
     now: float
     since: int
     step: int
     series: list[Series]
     whole_since: int | None = None
+    more: bool = False
 
     @property
     def times(self) -> list[int]:
@@ -115,6 +117,7 @@ def _history(found: Minutes, seconds: float, step: int, by: By) -> AttemptHistor
         step=step,
         series=[_series(name, rows, steps) for name, rows in busiest[:SERIES_MAX]],
         whole_since=found.oldest if found.is_cut else None,
+        more=len(busiest) > SERIES_MAX,
     )
 
 
@@ -169,6 +172,7 @@ HISTORY: dict[str, Any] = {
     "whole_since": Time | None,  # pyright: ignore[reportOperatorIssue]
     "bounds": list[float],
     "series": list[Series],
+    "more": bool,
 }
 """The types in the document of a history."""
 
@@ -185,4 +189,5 @@ def history_document(history: AttemptHistory) -> Document:
         "whole_since": None if whole is None else iso(whole),
         "bounds": list(BOUNDS),
         "series": [msgspec.to_builtins(each) for each in history.series],
+        "more": history.more,
     }

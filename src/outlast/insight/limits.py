@@ -10,7 +10,7 @@ from outlast.base.text import at_least, count_of, line, shell_word, span
 from outlast.insight.resource import SCHEMA, Document
 from outlast.insight.sentences import NAME_MAX, quote
 from outlast.model.limits import Budget, LimitSpec, Room
-from outlast.store.limits import LimitRow, PermitRow, StreamPlace
+from outlast.store.limits import LIMITS_SHOWN, LimitRow, PermitRow, StreamPlace
 
 LIMITED, THROTTLED = "limited", "throttled"
 _UNITS = ((1.0, "s"), (60.0, "min"), (3_600.0, "h"), (86_400.0, "d"))
@@ -64,28 +64,15 @@ def explain(
 ) -> tuple[str, list[str], list[str]] | None:
     """Return why a due job in a stream waits: position, sentences, moves; None if nothing but its
     turn holds it back. ``tells``: whether other jobs may be named and counted."""
-    first = _explain(place, now, tells=tells)
-    if first is None:
+    found = [_explain(each, now, tells=tells) for each in (place, *place.others)]
+    told = [each for each in found if each is not None]
+    if not told:
         return None
-    position, sentences, moves = first
-    for other in place.others:
-        also = _explain(_opening(other, now), now, tells=tells)
-        if also is not None:
-            sentences = [*sentences, also[1][0].replace("It waits", "It also waits", 1)]
-            moves = list(dict.fromkeys([*moves, *also[2]]))
+    position, sentences, moves = told[0]
+    for _, also, then in told[1:]:
+        sentences = [*sentences, also[0].replace("It waits", "It also waits", 1)]
+        moves = list(dict.fromkeys([*moves, *then]))
     return position, sentences, moves
-
-
-def _opening(place: StreamPlace, now: float) -> StreamPlace:
-    """Let a place's permit say when it opens for this job; the row says when for another one."""
-    permit, limit = place.blocked_by, place.limit
-    if permit is None or limit is None:
-        return place
-    opens_in = _room(permit, limit, now, place.cost).opens_in
-    opens_at = None if opens_in is None else now + opens_in
-    return msgspec.structs.replace(
-        place, blocked_by=msgspec.structs.replace(permit, opens_at=opens_at)
-    )
 
 
 def _explain(
@@ -119,10 +106,10 @@ def _explain(
         return LIMITED, [said], [f"`{command}{to_key} --running N` lets it run."]
     used = permit.used - permit.noted
     full = permit.running is not None and used >= permit.running
-    if not full and permit.opens_at is not None:
-        rate = "" if place.limit.spacing is None else f", {rate_text(place.limit.spacing)}"
-        said = f"It waits for the rate of {name}{rate}."
-        soon = f"The next starts in {span(max(0.0, permit.opens_at - now))}."
+    opens_in = _room(permit, place.limit, now, place.cost).opens_in
+    if opens_in is not None:
+        said = f"It waits for the rate of {name}, {rate_text(place.limit.spacing or 0.0)}."
+        soon = f"The next starts in {span(opens_in)}."
         return THROTTLED, [said, *_ahead(place, tells=tells)], [soon]
     if not full and place.limit.spacing is not None and place.cost > place.limit.burst:
         said = f"It waits for {name}: its cost, {place.cost:g}, is above the burst"
@@ -156,11 +143,18 @@ def _name(permit: PermitRow) -> str:
 
 LIMIT = {"limit": LimitRow, "permits": list[PermitRow]}
 """The types in the document of one limit."""
+LIMITS = {"limits": list[LimitRow], "more": bool}
+"""The types in the document of all limits; ``more``: there are more."""
 
 
 def limits_document(rows: Sequence[LimitRow]) -> Document:
     """Return all limits as one JSON document."""
-    return {"schema": SCHEMA, "limits": [_fields(row) for row in rows]}
+    return {"schema": SCHEMA, "limits": [_fields(row) for row in rows], "more": are_cut(rows)}
+
+
+def are_cut(rows: Sequence[LimitRow]) -> bool:
+    """Whether there may be more limits than the store has returned."""
+    return len(rows) >= LIMITS_SHOWN
 
 
 def limit_document(row: LimitRow, permits: Sequence[PermitRow]) -> Document:

@@ -151,8 +151,9 @@ SCALE = {"queue": str, "wanted": int, "at_least": bool}
 
 async def read_scale(store: Store, queue: str) -> Document:
     """Return how many jobs of a queue want a worker, as one JSON document: ``wanted`` counts due
-    jobs that more workers would take, and running jobs. The count stops at COUNT_MAX; ``at_least``
-    shows that. On PostgreSQL ``SELECT outlast_wanted_v1('QUEUE')`` is the same number."""
+    jobs that more workers would take, and running jobs, of the first COUNT_MAX of all queues. The
+    count stops at COUNT_MAX; ``at_least`` shows that. On PostgreSQL ``SELECT
+    outlast_wanted_v1('QUEUE')`` is the same number."""
     wanted = await store.inspector.wanted(queue)
     return {"schema": SCHEMA, "queue": queue, "wanted": wanted, "at_least": wanted >= COUNT_MAX}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from outlast.insight.limits import counted, next_start, spec_text
+from outlast.insight.limits import are_cut, counted, next_start, spec_text
 from outlast.insight.queries import read_one_limit
 from outlast.store.limits import WAITING_SHOWN
 from outlast.web.endpoint import Endpoints
@@ -18,7 +18,9 @@ ENDPOINTS = Endpoints()
 async def show_limits(visit: Visit) -> Response:
     """Show limits by name."""
     rows = await visit.ask("limits", lambda store: store.inspector.limits())
-    return visit.show("limits.html", rows=rows, spec_text=spec_text, counted=counted)
+    return visit.show(
+        "limits.html", rows=rows, spec_text=spec_text, counted=counted, more=are_cut(rows)
+    )
 
 
 @ENDPOINTS.at("/limits/limit")

@@ -353,13 +353,20 @@ def test_each_row_is_found_with_its_remedy(facts: Facts, level: str, name: str, 
     assert bool(found.fix) == (level != "ok")
 
 
-def test_of_many_schedules_in_a_change_of_the_clocks_the_first_are_named() -> None:
-    many = [a_schedule(name=f"s{number}", spec=BERLIN) for number in range(8)]
-    found = [one for one in examine(facts(schedules=many)) if one.name == "clock_changes"]
+@each_case(
+    ("schedule", "name", "more"),
+    [
+        (a_schedule(spec=BERLIN), "clock_changes", "3 more schedules fall into a change of the"),
+        (LATE, "late_schedules", "3 more schedules are late."),
+    ],
+)
+def test_of_many_schedules_the_first_are_named(schedule: ScheduleRow, name: str, more: str) -> None:
+    many = [msgspec.structs.replace(schedule, name=f"s{number}") for number in range(8)]
+    found = [one for one in examine(facts(schedules=many)) if one.name == name]
     assert [one.sentence[:11] for one in found[:-1]] == [
         f"Schedule s{number}" for number in range(5)
     ]
-    assert found[-1].sentence == "3 more schedules fall into a change of the clocks."
+    assert more in found[-1].sentence
 
 
 def rows_of(table: Table[Any]) -> Iterator[Check[Any]]:

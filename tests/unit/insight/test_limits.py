@@ -32,7 +32,7 @@ def test_a_full_limit_is_named_with_its_oldest_holder() -> None:
 
 
 def test_a_rate_says_when_the_next_starts() -> None:
-    open_soon = PermitRow(id=1, name="openai", key="acme", running=None, used=2, opens_at=1_002.0)
+    open_soon = PermitRow(id=1, name="openai", key="acme", running=None, used=2, tat=1_002.0)
     position, words = told(blocked_by=open_soon, limit=LimitRow(name="openai", spacing=0.1))
     assert position == "throttled"
     assert "the rate of 'openai' of 'acme', 10/s" in words
@@ -49,7 +49,6 @@ def test_a_cost_above_the_burst_and_a_limit_with_room_are_told() -> None:
 
 
 def test_of_the_other_limits_those_without_room_are_told() -> None:
-    """By its own cost; the time in a row is for the cheapest job that waits."""
     rated = LimitRow(name="mails", spacing=1.0, burst=8.0)
     permit = PermitRow(id=2, name="mails", key="", running=None, used=0, tat=NOW + 4.0)
     other = StreamPlace(ahead=3, blocked_by=permit, limit=rated, cost=4.0)

@@ -141,7 +141,7 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
     ),
     (
         "throttled",
-        asked(job(), worker(), stream=stream(used=1, opens_at=NOW + 2)),
+        asked(job(), worker(), stream=stream(used=1, tat=NOW + 2)),
         ["It waits for the rate of 'openai', 5/s.", "The next starts in 2 s."],
     ),
     ("in_line", asked(job(), worker(), stream=stream(blocked=False)), ["3 jobs before it of its"]),

@@ -366,13 +366,19 @@ CLOCK_CHANGES: Table[list[tuple[str, str]]] = (
         " clocks.",
         "`outlast schedules show NAME --next 1000` shows when each of them fires."),
 )  # fmt: skip
-SCHEDULES: Table[Facts] = (
-    Each(lambda f: [[*falling_into_changes(f.schedules, f.now)]], *CLOCK_CHANGES),
-    Each(lambda f: [(one, f) for one in _late(f)[:SCHEDULES_SHOWN]],
+LATE: Table[tuple[Facts, list[tuple[str, float]]]] = (
+    Each(lambda at: [(one, at[0]) for one in at[1][:SCHEDULES_SHOWN]],
         Check(PROBLEM, "late_schedules", True,
             lambda at: f"Schedule {line(at[0][0])} was due {at_time(at[0][1], at[1].now)}, and no"
             " worker has fired it.",
             lambda at: "Check the logs of the workers that declare it." if at[1].live else START)),
+    Check(PROBLEM, "late_schedules", lambda at: len(at[1]) > SCHEDULES_SHOWN,
+        lambda at: f"{len(at[1]) - SCHEDULES_SHOWN} more schedules are late.",
+        "`outlast schedules` lists them."),
+)  # fmt: skip
+SCHEDULES: Table[Facts] = (
+    Each(lambda f: [[*falling_into_changes(f.schedules, f.now)]], *CLOCK_CHANGES),
+    Each(lambda f: [(f, _late(f))], *LATE),
     Check(WARNING, "schedules", _unreadable,
         lambda f: f"This host cannot fire schedule {_unreadable(f)[0]}"
         f"{f', and {len(_unreadable(f)) - 1} more' if _unreadable(f)[1:] else ''}.",

@@ -7,7 +7,7 @@ from typing import Annotated
 from outlast.insight.bulk import ACTION, actions_document, list_actions
 from outlast.insight.doctor.facts import doctor_document
 from outlast.insight.documents import LISTED_REFUSAL, WORKER, refusals_document, workers_document
-from outlast.insight.limits import LIMIT, limit_document, limits_document
+from outlast.insight.limits import LIMIT, LIMITS, limit_document, limits_document
 from outlast.insight.pauses import PAUSE, pauses_document, read_pauses
 from outlast.insight.queries import list_workers, read_one_limit
 from outlast.insight.resource import Document, iso
@@ -16,7 +16,6 @@ from outlast.insight.stats import STATS, read_overview
 from outlast.insight.system import read_system
 from outlast.model.kinds import Filter, Time
 from outlast.store.finding import Finding
-from outlast.store.limits import LimitRow
 from outlast.web.action_log import read_named
 from outlast.web.api.jobs import Before, Limit
 from outlast.web.api.route import ApiRoutes
@@ -59,7 +58,7 @@ async def show_schedules(
     return {**schedules_document(rows), "next_after": rows[-1].name if len(rows) == limit else None}
 
 
-@ROUTES.at("/limits", answer={"limits": list[LimitRow]})
+@ROUTES.at("/limits", answer=LIMITS)
 async def show_limits(visit: Visit) -> Document:
     """Limits by name; as `outlast limits --json`."""
     return limits_document(await visit.ask("limits", lambda store: store.inspector.limits()))
