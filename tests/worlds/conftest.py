@@ -7,7 +7,12 @@ fixture in seconds and gone after the test. What cannot be had here is skipped, 
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
+
+from harness.servers import PostgresMissing, find_debian_binaries, installed_binaries
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -15,3 +20,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith("tests/worlds/"):
             item.add_marker("slow")
+
+
+@pytest.fixture(scope="session")
+def older_binaries() -> Path:
+    """Those of Debian's PostgreSQL, for a test that moves a store from there to a newer server."""
+    try:
+        binaries = find_debian_binaries()
+    except PostgresMissing as missing:
+        pytest.skip(str(missing))
+    old, new = [
+        subprocess.check_output([each / "postgres", "--version"])
+        for each in (binaries, installed_binaries())
+    ]
+    if old == new:
+        pytest.skip("there is no newer server to move to: OUTLAST_TEST_PG_BIN names Debian's")
+    return binaries

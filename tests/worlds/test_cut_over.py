@@ -17,7 +17,7 @@ import pytest
 
 from harness.proxy import Proxy, proxied
 from harness.scene import Scene, scene
-from harness.servers import PostgresMissing, PostgresServer, find_debian_binaries
+from harness.servers import PostgresServer
 from outlast.model.job import State
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.rows import JobFilter
@@ -43,14 +43,9 @@ REFUSED = "in a read-only transaction"
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[tuple[PostgresServer, PostgresServer]]:
-    try:
-        binaries = find_debian_binaries()
-    except PostgresMissing as missing:
-        pytest.skip(str(missing))
+def servers(older_binaries: Path) -> Iterator[tuple[PostgresServer, PostgresServer]]:
     logical = {"wal_level": "logical"}
-    with PostgresServer(logical, binaries=binaries) as old, PostgresServer() as new:
-        assert old.sql("SHOW server_version") != new.sql("SHOW server_version")
+    with PostgresServer(logical, binaries=older_binaries) as old, PostgresServer() as new:
         for server in (old, new):
             server.create_database("shop")
         yield old, new

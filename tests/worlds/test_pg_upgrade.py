@@ -14,13 +14,7 @@ from typing import Any
 import pytest
 
 from harness.scene import Scene, scene
-from harness.servers import (
-    PostgresMissing,
-    PostgresServer,
-    find_debian_binaries,
-    free_port,
-    unprivileged_user,
-)
+from harness.servers import PostgresServer, free_port, unprivileged_user
 from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.store.rows import JobFilter
@@ -34,12 +28,8 @@ NAMED = 'initdb() { command initdb --username=postgres --auth=trust "$@"; }\n'
 
 
 @pytest.fixture
-def old() -> Iterator[PostgresServer]:
-    try:
-        binaries = find_debian_binaries()
-    except PostgresMissing as missing:
-        pytest.skip(str(missing))
-    with PostgresServer(binaries=binaries) as server:
+def old(older_binaries: Path) -> Iterator[PostgresServer]:
+    with PostgresServer(binaries=older_binaries) as server:
         server.create_database("shop")
         yield server
 
