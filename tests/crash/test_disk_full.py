@@ -181,6 +181,6 @@ async def test_a_server_without_room_for_a_new_session_says_so(
     for each in disk.folder.rglob("pg_internal.init"):
         each.unlink()
     disk.fill()
-    with pytest.raises(StoreUnavailable, match=r"No space left on device.*disk is full: make room"):
+    with pytest.raises(StoreUnavailable, match=r"init file.*disk is full: make room"):
         async with opened(url):
             pass

@@ -26,7 +26,7 @@ import pytest
 import outlast
 from outlast import errors
 from outlast.errors import StoreError, StoreUnavailable, describe, text_of
-from outlast.store.postgres.errors import translate
+from outlast.store.postgres.errors import remedy_of, translate
 from outlast.store.sqlite import errors as sqlite_errors
 from outlast.store.wakeup import Health
 from tests.cases import each_case
@@ -139,6 +139,18 @@ def test_what_an_error_of_the_server_or_its_driver_means_is_told(
     raised = translate(error)
     assert isinstance(raised, StoreUnavailable)
     assert words in str(raised)
+
+
+@pytest.mark.xfail(strict=True)
+@each_case(
+    ("error", "words"),
+    [  # as 15 says it, and as 13 would
+        (asyncpg.InternalServerError("could not write init file"), "disk is full: make room"),
+        (asyncpg.UndefinedObjectError("unrecognized configuration parameter"), "14 or later"),
+    ],
+)
+def test_what_an_older_server_means_is_told(error: Exception, words: str) -> None:
+    assert words in remedy_of(error)
 
 
 NO_SPANS = (-5, -0.001, nan, inf, -inf, 1e300, timedelta(seconds=-1))
