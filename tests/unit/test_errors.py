@@ -141,7 +141,6 @@ def test_what_an_error_of_the_server_or_its_driver_means_is_told(
     assert words in str(raised)
 
 
-@pytest.mark.xfail(strict=True)
 @each_case(
     ("error", "words"),
     [  # as 15 says it, and as 13 would

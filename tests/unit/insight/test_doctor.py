@@ -177,7 +177,6 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (server(borrowed=True), "warning", "stuck_sessions", "A setting of the login"),
     (server(worker_roles=["a", "b"]), "warning", "stuck_sessions", "several roles (a, b)"),
     (server(strangers=["guest"]), "hint", "strangers", "may connect (guest)"),
-    (server(version=130_011), "problem", "version", "13.11"),
     (server(standby=True), "problem", "standby", "no writes"),
     (server(read_only=True), "problem", "read_only", "no job is accepted"),
     (server(hosts={"a:1": "the primary", "b:1": "a standby"}), "hint", "hosts",

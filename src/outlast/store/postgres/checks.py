@@ -22,7 +22,6 @@ from outlast.store.finding import (
 from outlast.store.limits import LockHolder
 from outlast.store.postgres.hosts import PRIMARY, ROLES
 
-OLDEST = 140_000
 CONNECTIONS_OF_A_WORKER = 5  # exchange and reads 2, heartbeat 1, wake-ups 1, presence 1
 LONG_TRANSACTION = 600.0  # seconds
 LONG_PREPARED = 60.0
@@ -214,8 +213,6 @@ _MISLED = {
 }
 
 FINDINGS: Table[PostgresFacts] = (
-    Check(PROBLEM, "version", lambda f: f.version < OLDEST, _name,
-        f"Outlast needs {OLDEST // 10_000} or later: upgrade the server."),
     Check(OK, "version", True, _name),
     Check(PROBLEM, "standby", lambda f: f.standby,
         "This server is a standby: it takes no writes, so no worker can run here.",

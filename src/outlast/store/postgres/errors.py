@@ -83,6 +83,7 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "25006": (StoreUnavailable, "the database is read-only: it is a standby, or was set so"),
 }
 
+_NO_INIT_FILE = "could not write init file"  # in English everywhere; 15 and older give no reason
 _NO_SERVER = "is a server started there, and are host and port right?"
 _REMEDIES: dict[type[BaseException], str] = {
     ConnectionRefusedError: _NO_SERVER,
@@ -90,6 +91,7 @@ _REMEDIES: dict[type[BaseException], str] = {
     OSError: _NO_SERVER,  # several addresses, as of localhost
     socket.gaierror: "is the host spelt right, and does this machine's resolver know it?",
     asyncpg.DiskFullError: _NO_ROOM,
+    asyncpg.UndefinedObjectError: "Outlast needs PostgreSQL 14 or later: upgrade the server",
     TimeoutError: "does a firewall drop what is sent there, or is the server overloaded?",
     asyncpg.InvalidCatalogNameError: "make it with createdb, or correct the URL",
     asyncpg.InvalidPasswordError: "correct the user in the URL, or the password: in the URL,"
@@ -132,6 +134,8 @@ def remedy_of(error: BaseException) -> str:
     """Return what to do about a failed connection; empty if that is not known."""
     if getattr(error, "filename", None):
         return "correct the path, in the URL or the environment"
+    if _NO_INIT_FILE in text_of(error):
+        return _NO_ROOM
     return _REMEDIES.get(type(error), "")
 
 
