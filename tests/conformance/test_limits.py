@@ -593,7 +593,7 @@ async def test_jobs_that_wait_for_a_limit_are_listed_by_their_phase(
     assert not {*others} & {*wanted["limited"], *wanted["throttled"]}
     for phase, waiting in wanted.items():
         which = JobFilter(state=State.QUEUED, limit=100)
-        found = await list_jobs(store, which, phase, SYSTEM.wall())
+        found = await list_jobs(store, which, phase)
         assert [row.id for row in found.rows] == sorted(waiting, reverse=True)
         assert {found.phase_of(row) for row in found.rows} == {phase}
         for job_id in waiting:

@@ -103,7 +103,7 @@ async def test_scheduled_jobs_are_found_behind_any_number_of_newer_ones(
     (scheduled,) = await enqueued(store, job(delay=60.0))
     await enqueued(store, *[job() for _ in range(10)])
     few = SearchBounds(judged=4)
-    found = await list_jobs(store, JobFilter(state=State.QUEUED), "scheduled", 1.0, few)
+    found = await list_jobs(store, JobFilter(state=State.QUEUED), "scheduled", few)
     assert ([row.id for row in found.rows], found.before) == ([scheduled], None)
 
 
@@ -114,7 +114,7 @@ async def test_scheduled_jobs_are_found_where_they_are_too_many_to_be_read_by_in
     scheduled = await enqueued(store, *[job(delay=60.0) for _ in range(9)])
     line = await enqueued(store, *[job() for _ in range(10)])
     which = JobFilter(state=State.QUEUED, look_rows=8, limit=3)
-    found = await list_jobs(store, which, "scheduled", 1.0, SearchBounds(judged=4, rows=8))
+    found = await list_jobs(store, which, "scheduled", SearchBounds(judged=4, rows=8))
     assert [row.id for row in found.rows] == scheduled[:-4:-1]
     for part, ids in ((Part.LINE, line), (Part.TIMED, scheduled), (Part.SUSPECTS, [])):
         all_of_it = msgspec.structs.replace(which, part=part, limit=100)
@@ -128,9 +128,9 @@ async def test_a_search_for_a_phase_ends_after_a_bounded_number_of_jobs_and_says
     monkeypatch.setattr(queries, "PAGE", 2)
     few = SearchBounds(judged=4)
     ids = await enqueued(store, *[job(delay=60.0) for _ in range(9)])
-    found = await list_jobs(store, JobFilter(state=State.QUEUED), "retrying", 1.0, few)
+    found = await list_jobs(store, JobFilter(state=State.QUEUED), "retrying", few)
     assert (found.rows, found.before) == ([], ids[-4])
-    found = await list_jobs(store, JobFilter(state=State.QUEUED, limit=3), "scheduled", 1.0, few)
+    found = await list_jobs(store, JobFilter(state=State.QUEUED, limit=3), "scheduled", few)
     assert ([row.id for row in found.rows], found.before) == (ids[:-4:-1], ids[-3])
 
 
@@ -140,13 +140,13 @@ async def test_a_search_ends_after_a_bounded_number_of_looks_and_says_how_far_it
     few = SearchBounds(looks=2, rows=LOOK)
     ids = await enqueued(store, job(task="rare"), *[job() for _ in range(8)])
     rare = JobFilter(task="rare", look_rows=LOOK)
-    found = await list_jobs(store, rare, None, 1.0, few)
+    found = await list_jobs(store, rare, None, few)
     assert (found.rows, found.before) == ([], ids[-2 * LOOK])
     assert await find_jobs(store, rare, 2) == await store.inspector.job_ids(
         JobFilter(task="rare", before_id=ids[-LOOK], look_rows=LOOK)
     )
     rest = msgspec.structs.replace(rare, before_id=found.before)
-    found = await list_jobs(store, rest, None, 1.0, few)
+    found = await list_jobs(store, rest, None, few)
     assert ([row.id for row in found.rows], found.before) == (ids[:1], None)
 
 
@@ -159,21 +159,21 @@ async def test_a_long_queue_is_walked_and_a_short_one_found_behind_all_that_has_
     await enqueued(store, *[job() for _ in range(3 * LOOK)])
     await hands.hand_in(*[ended(one) for one in await hands.claim(3 * LOOK)])
     queued = JobFilter(state=State.QUEUED)
-    found = await list_jobs(store, queued, None, 1.0, few)
+    found = await list_jobs(store, queued, None, few)
     assert ([row.id for row in found.rows], found.before) == ([waits], None)
     ids = await enqueued(store, *[job() for _ in range(LOOK)])
-    found = await list_jobs(store, queued, None, 1.0, few)
+    found = await list_jobs(store, queued, None, few)
     assert ([row.id for row in found.rows], found.before) == (ids[::-1], ids[0])
     later = await enqueued(store, *[job(delay=60.0) for _ in range(LOOK)])
-    found = await list_jobs(store, queued, "scheduled", 1.0, few)
+    found = await list_jobs(store, queued, "scheduled", few)
     assert [row.id for row in found.rows] == later[::-1]
 
 
 async def test_a_full_list_says_what_follows_it(store: Store) -> None:
     ids = await enqueued(store, *[job() for _ in range(5)])
-    found = await list_jobs(store, JobFilter(limit=2), None, 1.0)
+    found = await list_jobs(store, JobFilter(limit=2), None)
     assert ([row.id for row in found.rows], found.before) == (ids[:2:-1], ids[3])
-    phase = await list_jobs(store, JobFilter(state=State.QUEUED, limit=2), "unservable", 1.0)
+    phase = await list_jobs(store, JobFilter(state=State.QUEUED, limit=2), "unservable")
     assert ([row.id for row in phase.rows], phase.before) == (ids[:2:-1], ids[3])
 
 
@@ -184,9 +184,9 @@ async def test_a_list_holds_no_long_payloads_and_whole_jobs_come_a_few_at_a_time
     ids = await enqueued(store, *[job(args=long) for _ in range(5)])
     claimed = await hands.claim(5)
     await hands.hand_in(*[ended(one, OutcomeKind.COMPLETED, result=long) for one in claimed])
-    for row in (await list_jobs(store, JobFilter(), None, 1.0)).rows:
+    for row in (await list_jobs(store, JobFilter(), None)).rows:
         assert (row.args, row.result) == (long[: queries.SHOWN_MAX], None)
-    (row,) = (await list_jobs(store, JobFilter(limit=1), None, 1.0, SearchBounds(text_max=9))).rows
+    (row,) = (await list_jobs(store, JobFilter(limit=1), None, SearchBounds(text_max=9))).rows
     assert row.args == long[:9]
     one = await store.inspector.job(ids[0], 7)
     assert one is not None

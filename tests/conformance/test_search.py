@@ -18,7 +18,7 @@ NOW = 1.0  # phases do not matter here
 
 async def found(store: Store, texts: Texts, **which: object) -> list[int]:
     listed = await list_jobs(
-        store, msgspec.structs.replace(JobFilter(), **which), None, NOW, texts=texts
+        store, msgspec.structs.replace(JobFilter(), **which), None, texts=texts
     )
     return [row.id for row in listed.rows]
 
@@ -28,7 +28,7 @@ async def found_to_the_end(store: Store, which: JobFilter) -> tuple[list[int], i
     ids: list[int] = []
     lists = 0
     while True:
-        listed = await list_jobs(store, which, None, NOW, texts=Texts(args="rare"))
+        listed = await list_jobs(store, which, None, texts=Texts(args="rare"))
         ids += [row.id for row in listed.rows]
         lists += 1
         if listed.before is None:
@@ -97,7 +97,7 @@ async def test_a_search_reads_a_bounded_number_of_jobs_and_goes_on_from_there(
 
 async def test_a_full_page_goes_on_behind_its_last_job(store: Store) -> None:
     ids = await enqueued(store, *[job(args='{"a":1}') for _ in range(3)])
-    listed = await list_jobs(store, JobFilter(limit=2), None, NOW, texts=Texts(args='"a"'))
+    listed = await list_jobs(store, JobFilter(limit=2), None, texts=Texts(args='"a"'))
     assert ([row.id for row in listed.rows], listed.before) == (ids[:0:-1], ids[1])
     assert listed.back_to is None
 
@@ -107,7 +107,7 @@ async def test_phases_and_texts_go_together(store: Store) -> None:
         store, job(args='{"a":1}', delay=99.0), job(args='{"a":1}'), job(delay=99.0)
     )
     listed = await list_jobs(
-        store, JobFilter(state=State.QUEUED), "scheduled", NOW, texts=Texts(args='"a"')
+        store, JobFilter(state=State.QUEUED), "scheduled", texts=Texts(args='"a"')
     )
     assert [row.id for row in listed.rows] == [later]
 

@@ -94,8 +94,7 @@ async def fill(store: Store, url: str) -> None:
 
 
 async def phases(store: Store) -> JobList:
-    now = await store.inspector.now()
-    return await list_jobs(store, JobFilter(limit=1_000), None, now)
+    return await list_jobs(store, JobFilter(limit=1_000), None)
 
 
 def counted(rows: list[StoredJob], found: JobList) -> Counter[tuple[str, str]]:
@@ -151,11 +150,10 @@ async def test_a_phase_lists_the_jobs_that_a_list_of_all_shows_in_it(
 ) -> None:
     await fill(store, store_url)
     found = await phases(store)
-    now = await store.inspector.now()
     for phase, state in PHASES.items():
         for queue in (None, "overdue"):
             which = JobFilter(state=state, queue=queue, limit=1_000)
-            listed = await list_jobs(store, which, phase, now)
+            listed = await list_jobs(store, which, phase)
             assert [row.id for row in listed.rows] == [
                 row.id
                 for row in found.rows
@@ -169,14 +167,14 @@ async def test_pages_leave_nothing_out_and_show_nothing_twice(
 ) -> None:
     """Also where a page has read as many candidates as it may, and jobs come meanwhile."""
     await fill(store, store_url)
-    whole, now = await phases(store), await store.inspector.now()
+    whole = await phases(store)
     for phase in (None, *State, *PHASES):
         shown: list[int] = []
         before: int | None = None
         while True:
             state = PHASES.get(phase) if phase in PHASES else phase
             which = JobFilter(state=state, limit=limit, before_id=before)
-            page = await list_jobs(store, which, phase, now, SearchBounds(rows=4, judged=2))
+            page = await list_jobs(store, which, phase, SearchBounds(rows=4, judged=2))
             shown += [row.id for row in page.rows]
             if not shown[limit:]:
                 await enqueued(store, job(queue="later"))

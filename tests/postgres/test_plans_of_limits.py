@@ -150,7 +150,7 @@ async def test_jobs_that_wait_for_a_limit_are_listed_by_a_bounded_look(pg_url: s
         for phase, number in (("limited", SHOWN), ("throttled", 0)):
             s.plans.clear()
             which = JobFilter(state=State.QUEUED, limit=SHOWN)
-            found = await list_jobs(s.store, which, phase, 1.0, BOUNDS)
+            found = await list_jobs(s.store, which, phase, BOUNDS)
             assert len(found.rows) == number
             assert found.before is not None
             assert largest(await s.settled()) <= MOST

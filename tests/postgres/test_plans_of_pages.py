@@ -71,7 +71,7 @@ async def test_no_list_reads_more_rows_than_a_page_may(pg_url: str) -> None:
             state = PHASES.get(str(phase)) or (State(phase) if phase else None)
             for fields in ({}, {"queue": "none"}, {"tenant": "none"}):
                 which = JobFilter(state=state, **fields)  # type: ignore[arg-type]
-                await list_jobs(s.store, which, phase, 1.0, BOUNDS)
+                await list_jobs(s.store, which, phase, BOUNDS)
                 most[str(phase), str(fields)] = largest(await s.settled())
                 s.plans.clear()
         assert {which: rows for which, rows in most.items() if rows > MOST} == {}
@@ -107,10 +107,10 @@ async def test_no_statement_reads_more_of_many_lanes_together_than_a_page_may(
         assert len(seen.statistics.lanes) == 30
         assert all(one.at_least for one in seen.statistics.lanes)
         assert await read_page(s.store, 29_000, 1.0) is not None
-        await list_jobs(s.store, JobFilter(state=State.QUEUED), None, 1.0, BOUNDS)
+        await list_jobs(s.store, JobFilter(state=State.QUEUED), None, BOUNDS)
         found = await preview(s.store, Verb.CANCEL, BulkFilter(queue="none"))
         assert (found.count, found.at_least) == (0, False)
-        await list_jobs(s.store, JobFilter(state=State.QUEUED), "scheduled", 1.0, BOUNDS)
+        await list_jobs(s.store, JobFilter(state=State.QUEUED), "scheduled", BOUNDS)
         await look_up(s.store, "70000")
         await s.run(TASKS)
         assert await read_details(s.store, 29_000, 1.0) is not None

@@ -80,10 +80,10 @@ def list_(
         outlast dead list
         outlast dead list --task render --json
     """
-    which, now = asked.job_filter(state=State.DEAD, limit=limit, before_id=before), SYSTEM.wall()
+    which = asked.job_filter(state=State.DEAD, limit=limit, before_id=before)
 
     async def work(store: ReadableStore) -> None:
-        found = await list_jobs(store, which, None, now, IDS_ALONE, asked.texts)
+        found = await list_jobs(store, which, None, IDS_ALONE, asked.texts)
         if not found.rows and before is None:
             await tell_unknown(store, which)
         await (_write if json else _show)(store, found, limit)

@@ -54,7 +54,7 @@ def jobs(
     which, now = asked.job_filter(limit=limit, before_id=before), SYSTEM.wall()
 
     async def work(store: ReadableStore) -> JobList:
-        found = await list_jobs(store, which, asked.state, now, texts=asked.texts)
+        found = await list_jobs(store, which, asked.state, texts=asked.texts)
         if not found.rows and before is None:
             await tell_unknown(store, which)
         if json:

@@ -203,18 +203,13 @@ def trigger(name: Name, url: Url = None, json: Json = False) -> None:
     Examples:
         outlast schedules trigger nightly
     """
-
-    async def work(store: Store) -> tuple[int, bool]:
-        stored = await trigger_schedule(store, name, SYSTEM.wall(), me())
-        return stored.job_id, stored.created
-
-    job_id, created = on_store(url, work)
+    stored = on_store(url, lambda store: trigger_schedule(store, name, SYSTEM.wall(), me()))
     if json:
-        print_json({"schema": 1, "id": job_id, "created": created})
-    elif created:
-        print(f"job {job_id} is enqueued")
+        print_json({"schema": 1, "id": stored.job_id, "created": stored.created})
+    elif stored.created:
+        print(f"job {stored.job_id} is enqueued")
     else:
-        print(f"job {job_id} of an earlier tick is unfinished: nothing was enqueued")
+        print(f"job {stored.job_id} of an earlier tick is unfinished: nothing was enqueued")
 
 
 def backfill(

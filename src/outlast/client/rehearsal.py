@@ -18,6 +18,7 @@ import msgspec
 from outlast.client.app import App
 from outlast.errors import BadArguments, ConfigError, NotEncrypted, UnknownTask, UsageError, text_of
 from outlast.insight.limits import spec_text
+from outlast.insight.queries import walk_schedules
 from outlast.insight.schedules import call_of, spec_of
 from outlast.model.job import BACKFILL_KEY, ENDED, OF_ONE_JOB, SHELL_TASK, TICKS_KEY, Policy, State
 from outlast.model.schedule import Spec
@@ -138,7 +139,7 @@ async def rehearse(
             rehearsal.add(kind, name, sentence, row.id)
         if rehearsal.read % PAGE == 0:
             on_page(rehearsal)
-    async for schedule in _schedules(inspector):
+    async for schedule in walk_schedules(inspector):
         rehearsal.schedules += 1
         for kind, name, sentence in _check_schedule(app, schedule):
             rehearsal.add(kind, name, sentence)
@@ -183,14 +184,6 @@ async def _jobs(inspector: Inspector, ids: Sequence[int]) -> AsyncIterator[Store
         for row in await inspector.jobs_of(ids[start : start + PAGE]):
             if row.state not in ENDED:  # it may have ended since it was listed
                 yield row
-
-
-async def _schedules(inspector: Inspector) -> AsyncIterator[ScheduleRow]:
-    after = ""
-    while rows := await inspector.schedules(PAGE, after):
-        for row in rows:
-            yield row
-        after = rows[-1].name
 
 
 # -- jobs

@@ -19,7 +19,7 @@ from outlast.insight.explanation import JobDetails
 from outlast.insight.filters import PHASES
 from outlast.model.job import State
 from outlast.model.pause import Pauses
-from outlast.store.inspector import ReadableStore
+from outlast.store.inspector import Inspector, ReadableStore
 from outlast.store.limits import LimitRow, PermitRow
 from outlast.store.listing import LOOK_ROWS, find
 from outlast.store.rows import (
@@ -161,7 +161,6 @@ async def list_jobs(
     store: ReadableStore,
     which: JobFilter,
     phase: str | None,
-    now: float,
     bounds: SearchBounds = DEFAULT_BOUNDS,
     texts: Texts | None = None,
 ) -> JobList:
@@ -283,14 +282,19 @@ async def read_schedule(store: ReadableStore, name: str) -> ScheduleRow:
     return row
 
 
+async def walk_schedules(inspector: Inspector) -> AsyncIterator[ScheduleRow]:
+    """Yield all schedules by name."""
+    after: str | None = ""
+    while after is not None:
+        rows = await inspector.schedules(SCHEDULES_PAGE, after)
+        for row in rows:
+            yield row
+        after = rows[-1].name if len(rows) == SCHEDULES_PAGE else None
+
+
 async def read_schedules(store: ReadableStore) -> list[ScheduleRow]:
     """Return all schedules by name."""
-    rows: list[ScheduleRow] = []
-    while True:
-        page = await store.inspector.schedules(SCHEDULES_PAGE, rows[-1].name if rows else "")
-        rows += page
-        if len(page) < SCHEDULES_PAGE:
-            return rows
+    return [row async for row in walk_schedules(store.inspector)]
 
 
 def no_schedule(name: str) -> ScheduleNotFound:

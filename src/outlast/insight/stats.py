@@ -81,8 +81,8 @@ def stats_document(
         "workers": {
             status.value: sum(one.status is status for one in workers) for status in WorkerStatus
         },
-        "ill": _ill(statistics, workers),
-        "wakeups": _wakeups(statistics, workers),
+        "ill": _ill(workers),
+        "wakeups": _wakeups(workers),
         "deactivations": {
             "hour": _lost(workers, statistics.now - HOUR),
             "day": _lost(workers, statistics.now - DAY),
@@ -92,7 +92,7 @@ def stats_document(
     }
 
 
-def _ill(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
+def _ill(workers: Sequence[WorkerRow]) -> Document:
     """Return how many workers are not well though their rows mark them alive, and how many jobs are
     marked as running on workers that are dead or silent."""
     judged = [(one, health(one)) for one in workers]
@@ -104,7 +104,7 @@ def _ill(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
     return counts | {"running": gone}
 
 
-def _wakeups(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
+def _wakeups(workers: Sequence[WorkerRow]) -> Document:
     """Return how many live workers are woken, and how many have to poll, by the kind of wake-up."""
     live = list_alive(workers)
     told = [one.wakeup.partition(";")[0] for one in live if one.wakeup is not None]  # without notes

@@ -28,7 +28,7 @@ async def show_jobs(visit: Visit) -> Response:
     which = asked.job_filter(limit=limit, before_id=before)
 
     async def look(store: Store) -> tuple[JobList, dict[int, str | None]]:
-        found = await list_jobs(store, which, asked.state, visit.now, BOUNDS, asked.texts)
+        found = await list_jobs(store, which, asked.state, BOUNDS, asked.texts)
         return found, await _read_errors(store, found.rows)
 
     found, errors = await visit.ask(("jobs", which, asked), look)

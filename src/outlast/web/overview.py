@@ -125,9 +125,6 @@ def group_findings(findings: Iterable[Finding]) -> list[FindingKind]:
     """Return the findings by kind, the worst first."""
     kinds: dict[tuple[Level, str, str], FindingKind] = {}
     for one in sorted(findings, key=lambda each: ORDER.index(each.level)):
-        key = one.level, one.name, one.fix or ""
-        if key not in kinds:
-            made = FindingKind(one.name, one.level, one.fix or "", [], *PAGES.get(one.name, ()))
-            kinds[key] = made
-        kinds[key].sentences.append(one.sentence)
+        made = FindingKind(one.name, one.level, one.fix or "", [], *PAGES.get(one.name, ()))
+        kinds.setdefault((one.level, one.name, made.fix), made).sentences.append(one.sentence)
     return list(kinds.values())

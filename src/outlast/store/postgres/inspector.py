@@ -25,12 +25,7 @@ from outlast.store.values import Purpose
 if TYPE_CHECKING:
     from outlast.store.finding import Environment, NoWrites
 
-_ENVIRONMENT = statements("postgres", "environment")["environment"]
-_BEHIND = statements("postgres", "environment")["behind"]
-_STANDING = statements("postgres", "environment")["standing"]
-_LAST_BEAT = statements("postgres", "environment")["last_beat"]
-_LANES = statements("postgres", "environment")["lanes"]
-_COLLATION = statements("postgres", "environment")["collation"]
+_SQL = statements("postgres", "environment")
 _MISLED = statements("postgres", "migrate")["misled"]
 
 T = TypeVar("T")
@@ -75,8 +70,7 @@ class PostgresInspector(Inspector):
     async def search(
         self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
     ) -> Searched:
-        looked_for = {"args": texts.args, "error": texts.error, "within": texts.within}
-        values = {"ids": list(ids), "size_max": size_max, **looked_for}
+        values = msgspec.structs.asdict(texts) | {"ids": list(ids), "size_max": size_max}
         (row,) = await self._rows("inspect", "search", **values)
         return Searched(**row | {"ids": msgspec.json.decode(row["ids"])})
 
@@ -91,7 +85,7 @@ class PostgresInspector(Inspector):
         return [LockHolder(*row) for row in rows]
 
     async def no_writes(self) -> NoWrites | None:
-        row = await self._connections.run(lambda it: it.fetchrow(_STANDING))
+        row = await self._connections.run(lambda it: it.fetchrow(_SQL["standing"]))
         if not (row["standby"] or row["read_only"] or row["standby_wait"]):
             return None
         from outlast.store.postgres.checks import find_no_writes
@@ -99,7 +93,9 @@ class PostgresInspector(Inspector):
         told = dict(row)
         if row["read_only"] and not row["standby"]:
             with suppress(StoreError):  # a role that only enqueues does not see workers
-                told["last"] = await self._connections.run(lambda it: it.fetchval(_LAST_BEAT))
+                told["last"] = await self._connections.run(
+                    lambda it: it.fetchval(_SQL["last_beat"])
+                )
         return find_no_writes(**told)
 
     async def environment(self) -> Environment:
@@ -109,7 +105,7 @@ class PostgresInspector(Inspector):
         async with self._connections.use() as connection:
             greeted = connection.get_server_pid()
             before = SYSTEM.wall()
-            rows = await connection.fetch(_ENVIRONMENT, greeted)
+            rows = await connection.fetch(_SQL["environment"], greeted)
             read_at = (before + SYSTEM.wall()) / 2
             needed = await privileges(connection, None, Purpose.WORKER)
             lacking = [each.what for each in needed if not each.held]
@@ -119,15 +115,15 @@ class PostgresInspector(Inspector):
                 misled.setdefault(each["kind"], []).append(each["name"])
             collation = None
             if rows[0]["version"] >= KNOWS_COLLATIONS:
-                collation = await connection.fetchval(_COLLATION)
+                collation = await connection.fetchval(_SQL["collation"])
         url = self._connections.url
         holders: list[LockHolder] = []
         behind: list[str] = []
         lanes = 0
         with suppress(NotPermitted):  # a role that only enqueues by SQL reads nothing
             holders = await self.lock_holders()
-            behind = await self._connections.run(lambda it: it.fetchval(_BEHIND))
-            lanes = await self._connections.run(lambda it: it.fetchval(_LANES))
+            behind = await self._connections.run(lambda it: it.fetchval(_SQL["behind"]))
+            lanes = await self._connections.run(lambda it: it.fetchval(_SQL["lanes"]))
         return PostgresFacts(
             **rows[0],
             hosts=await find_roles(url, self._connections.options),

@@ -217,12 +217,8 @@ class PostgresStore(
         return UnpublishedBatch(workers=head["token"], next_due=head["seconds"], jobs=jobs)
 
     async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
-        return [
-            tuple(row)
-            for row in await self._fetch(
-                _EXCHANGE["list_run_elsewhere"], me.worker_id, array_text(job_ids)
-            )
-        ]
+        which = (me.worker_id, array_text(job_ids))
+        return [tuple(row) for row in await self._fetch(_EXCHANGE["list_run_elsewhere"], *which)]
 
 
 # -- small helpers

@@ -234,10 +234,8 @@ class WorkerVerbs(PostgresExchange):
         ]
 
     async def superseded(self, attempts: Collection[Pair]) -> list[int]:
-        columns = _columns(attempts)
-        return [
-            row["token"] for row in await self._fetch(_RECLAIM["superseded"], *columns, own=True)
-        ]
+        rows = await self._fetch(_RECLAIM["superseded"], *_columns(attempts), own=True)
+        return [row["token"] for row in rows]
 
 
 def _peek_of(row: Any) -> Peek:

@@ -71,7 +71,7 @@ def exchange(
             if look.streams
             else None
         )
-        claim(cursor, now, fit, turns or Turns(), basket, streams)
+        claim(cursor, fit, turns or Turns(), basket, streams)
         more = basket.some_expired or unresolved or (streams is not None and streams.more)
         next_due = 0.0 if more else seconds_to_next(cursor, now, requests, basket, look)
     most = min([each.bytes_max for each in requests], default=0)
@@ -290,7 +290,6 @@ class Basket:
 
 def claim(
     cursor: Cursor,
-    now: float,
     requests: Sequence[ClaimRequest],
     turns: Turns,
     basket: Basket,

@@ -53,7 +53,7 @@ async def show_jobs(
     which = asked.job_filter(limit=limit, before_id=before)
     found = await visit.ask(
         ("api jobs", which, asked),
-        lambda store: list_jobs(store, which, asked.state, visit.now, HEADS, asked.texts),
+        lambda store: list_jobs(store, which, asked.state, HEADS, asked.texts),
     )
     jobs = []
     for whole in found.rows:
