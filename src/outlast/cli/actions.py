@@ -19,6 +19,8 @@ from outlast.store.actions import ActionRow, ActionState
 
 NAME_MAX = 80
 
+ActionId = Annotated[int, typer.Argument(metavar="ID", help="The action's number.")]
+
 HELP = """List what people did: who, when, to what, why, and with what result.
 
 What people do with these commands (as USER@HOST), on the page and over its API is recorded: cancel,
@@ -50,10 +52,7 @@ def list_(
         _show(found)
 
 
-def stop(
-    action_id: Annotated[int, typer.Argument(metavar="ID", help="The action's number.")],
-    url: Url = None,
-) -> None:
+def stop(action_id: ActionId, url: Url = None) -> None:
     """Stop an action on many jobs after its current step.
 
     Its completed steps are not undone.
@@ -66,10 +65,7 @@ def stop(
     print(f"action {action_id} is stopped")
 
 
-def resume(
-    action_id: Annotated[int, typer.Argument(metavar="ID", help="The action's number.")],
-    url: Url = None,
-) -> None:
+def resume(action_id: ActionId, url: Url = None) -> None:
     """Continue an action on many jobs whose process was interrupted, and show its progress.
 
     The page may have begun it. If another process is carrying it out, this one only shows the
