@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from harness.scene import Scene, scene
+from harness.scene import ROOT, Scene, scene
 from outlast.model.job import State
+from tests.cli.test_worker import LEFT
 from tests.contrib.django_kit import ManagedWorker, ask, manage
 
 pytestmark = pytest.mark.timeout(900)  # many processes, on a busy machine
@@ -112,6 +115,19 @@ def test_the_command_line_is_on_the_project_s_store(bare_store_url: str) -> None
     usage = manage(bare_store_url, "outlast", "why", "x", code=2).stderr
     assert "run `python manage.py outlast why --help`" in usage
     assert "no task is called" in manage(bare_store_url, "outlast", "enqueue", "x", code=2).stderr
+
+
+def test_a_worker_ends_although_a_thread_goes_on(sqlite_url: str, tmp_path: Path) -> None:
+    (tmp_path / "left.py").write_text(LEFT)
+    manage(sqlite_url, "migrate", "-v", "0")
+    done = manage(
+        sqlite_url,
+        *("outlast", "worker", "--until-empty", "--setup", "left:start"),
+        python=sys.executable,
+        PYTHONPATH=os.pathsep.join([str(ROOT / "src"), str(tmp_path)]),
+        OUTLAST_RUN_DIR=str(tmp_path / "run"),
+    )
+    assert "make its threads daemons: feed" in done.stderr
 
 
 def test_a_call_that_the_function_does_not_take_is_not_enqueued(bare_store_url: str) -> None:

@@ -33,11 +33,11 @@ def run(argv: Sequence[str] | None = None, app: str | None = None, program: str 
     if argv is None:
         if threading.active_count() == 1 and not imported:
             _leave(code)
-        _limit_end(code)
+        limit_end(code)
     return code
 
 
-def _limit_end(code: int) -> None:
+def limit_end(code: int) -> None:
     """End this process if it is still there after END_SECONDS: Python waits for threads and exit
     functions of the user's code, which may never end."""
 

@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from outlast.base.config import URL_VARIABLE
 from outlast.cli import main
 from outlast.cli.errors import WRONG_USAGE
+from outlast.cli.program import limit_end
 from outlast.contrib.django.project import store_url
 from outlast.errors import text_of
 
@@ -40,6 +41,7 @@ class OutlastCommand(BaseCommand):
         except ImproperlyConfigured as error:
             self.stderr.write(f"outlast: {text_of(error)}")
             code = WRONG_USAGE
+        limit_end(code)
         sys.exit(code)
 
     def add_arguments(self, parser: Any) -> None:
