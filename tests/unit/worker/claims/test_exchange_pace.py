@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from outlast.model.lease import LOOK_SECONDS
@@ -294,9 +296,9 @@ def awake():
     return Bench(slots=10, health=health)
 
 
-async def begin(bench: Bench, *, awaited: bool = False) -> float:
+async def begin(bench: Bench, **fields: Any) -> float:
     """Let the next trip bring one job, of 10 that were asked for; return the pause after it."""
-    bench.store.script = [accepted(0, claimed=[claimed(1, awaited=awaited)])]
+    bench.store.script = [accepted(0, claimed=[claimed(1, **fields)])]
     pause = await bench.exchange.run_once()
     bench.store.calls.clear()
     bench.rest = bench.nudge.wait(None)
@@ -378,6 +380,28 @@ async def test_ends_are_handed_in_with_a_claim_if_there_may_be_new_work(awake, w
         awake.plan.hint()
     await awake.exchange.run_once()
     assert [len(each) for each in awake.requests()] == [1]
+
+
+@pytest.mark.xfail(strict=True, reason="it waits for company, and is handed in alone")
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [ClaimRequest(["shared"], 9)],
+        [ClaimRequest(["own", "shared"], 1), ClaimRequest(["shared"], 9)],
+    ],
+    ids=["not asked for", "as many as asked"],
+)
+async def test_an_end_is_handed_in_at_once_by_a_claim_if_a_task_may_have_more_jobs(
+    awake, monkeypatch, requests
+):
+    """A runner that async tasks share takes no plain function, and another one takes one."""
+    monkeypatch.setattr(awake.pool, "tasks", lambda: ["own", "shared"])
+    monkeypatch.setattr(awake.pool, "make_requests", lambda _: requests)
+    await begin(awake, task="own")
+    awake.in_flight.end(1, COMPLETED)
+    assert is_called(awake)
+    await awake.exchange.run_once()
+    assert awake.requests() == [requests]
 
 
 async def test_ends_that_come_all_the_time_keep_no_poll_away(awake):
