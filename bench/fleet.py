@@ -149,7 +149,7 @@ class Fleet:
             requests = [ClaimRequest(["t"], 10)]
             reply = await store.exchange(me, [], requests)
             idle.claimed_at = SYSTEM.boot()
-            return idle.plan.take_reply(requests, reply, 0, is_running=False, ahead=0)
+            return idle.plan.take_reply(requests, reply, 0, tasks=["t"], is_running=False, ahead=0)
 
         async def reconcile() -> float:
             await store.reconcile(me, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -142,8 +143,8 @@ async def test_a_worker_that_leaves_hands_in_at_once_the_ends_that_gather(stage)
     plan, claims = stage.worker.plan, [claimed(1), claimed(2)]
     stage.in_flight.claim(claims)
     filled = accepted(0, claimed=claims)
-    pause = plan.take_reply([ClaimRequest(["t"], 2)], filled, 0, is_running=True, ahead=6)
-    assert pause == GATHER_SECONDS
+    more: dict[str, Any] = {"tasks": ["t"], "is_running": True, "ahead": 6}
+    assert plan.take_reply([ClaimRequest(["t"], 2)], filled, 0, **more) == GATHER_SECONDS
     rest = plan.nudge.wait(None)
     stage.in_flight.end(1, COMPLETED)
     stage.worker.registration.drain()

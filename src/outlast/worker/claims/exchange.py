@@ -348,6 +348,7 @@ class Exchange:
             requests,
             reply,
             len(self._in_flight.ended),
+            tasks={*self._starter.tasks()} - self._pauses.pauses.tasks,
             is_running=bool(self._in_flight.running),
             ahead=self._starter.count_ahead(),
         )

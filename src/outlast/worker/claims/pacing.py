@@ -25,6 +25,7 @@ import hashlib
 import logging
 import math
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
@@ -266,6 +267,17 @@ class Reason(StrEnum):
     MORE = "more"  # the last reply filled all slots, or was cut: there may be more jobs
 
 
+def _is_end(requests: Sequence[ClaimRequest], reply: Exchanged, tasks: Iterable[str]) -> bool:
+    """Return whether a reply leaves no job of these tasks to an end: each is in a request that has
+    places left, whichever request the claimed jobs are for."""
+    given = Counter(each.task for each in reply.claimed if not each.solo)
+    left = set(tasks)
+    for request in requests:
+        if not request.solo and sum(given[task] for task in request.tasks) < request.limit:
+            left.difference_update(request.tasks)
+    return not left
+
+
 class TripPlan:
     """When one worker makes its trips, to hand in ends or look for work. ``nudge`` starts one.
 
@@ -386,13 +398,15 @@ class TripPlan:
         reply: Exchanged,
         waiting: int,
         *,
+        tasks: Iterable[str],
         is_running: bool,
         ahead: int,
     ) -> float:
         """Return the pause after a reply that requires no further trip at once.
 
-        ``waiting``: ends for the next trip. ``is_running``: attempts run, whose holders are checked
-        every ``look_every``. ``ahead``: how many may end before a slot could be idle.
+        ``waiting``: ends for the next trip. ``tasks``: those that the worker serves.
+        ``is_running``: attempts run, whose holders are checked every ``look_every``. ``ahead``: how
+        many may end before a slot could be idle.
         """
         if Answer.BUSY in reply.answers:
             return self._wait(BUSY_PAUSE_SECONDS, Reason.ENDS)
@@ -403,9 +417,10 @@ class TripPlan:
             ordinary += not claimed.solo
         if self.inbox is not None:
             self.inbox.offer(asked - ordinary)
+        is_end = bool(requests) and not reply.cut and _is_end(requests, reply, tasks)
         if requests:
             self._note_claim(reply)
-            self._most_late = 0 if reply.cut else (asked - ordinary) // 2
+            self._most_late = (asked - ordinary) // 2 if is_end else 0
         late = self._find_late(waiting)
         is_filled = asked and ordinary >= asked
         if self.is_hinted or not late or reply.cut or is_filled:
@@ -420,7 +435,7 @@ class TripPlan:
             return min(late, self.rests_until - now)
         pause = self._find_pause(reply, has_looked=bool(requests), is_running=is_running)
         if requests:
-            self.rests_until = now + pause
+            self.rests_until = now + pause if is_end else -math.inf
         return min(late, pause)
 
     def _wait(self, seconds: float, reason: Reason) -> float:

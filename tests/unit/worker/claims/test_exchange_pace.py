@@ -382,7 +382,6 @@ async def test_ends_are_handed_in_with_a_claim_if_there_may_be_new_work(awake, w
     assert [len(each) for each in awake.requests()] == [1]
 
 
-@pytest.mark.xfail(strict=True, reason="it waits for company, and is handed in alone")
 @pytest.mark.parametrize(
     "requests",
     [

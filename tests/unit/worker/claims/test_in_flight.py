@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from outlast.model.crash import CrashKind, Progress
@@ -101,10 +103,8 @@ async def test_ends_that_gather_ask_for_a_trip_when_they_fill_one(clock):
     in_flight, nudge = new_in_flight(clock, plan), plan.nudge
     in_flight.claim([claimed(token) for token in range(OUTCOMES_MAX)])
     requests, filled = [ClaimRequest(["t"], 1)], accepted(0, claimed=[claimed(OUTCOMES_MAX)])
-    assert (
-        plan.take_reply(requests, filled, 0, is_running=True, ahead=2 * OUTCOMES_MAX)
-        == GATHER_SECONDS
-    )
+    more: dict[str, Any] = {"tasks": ["t"], "is_running": True, "ahead": 2 * OUTCOMES_MAX}
+    assert plan.take_reply(requests, filled, 0, **more) == GATHER_SECONDS
     rest = nudge.wait(None)
     for token in range(OUTCOMES_MAX):
         assert not rest.done()
