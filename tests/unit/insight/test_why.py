@@ -368,8 +368,8 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
     ),
     (
         "lacks_tags",
-        asked(job(), worker(lacks={"render": ["gpu", "eu"]})),
-        ["all of the tags 'eu', 'gpu'"],
+        asked(job(), worker(lacks={"render": [*"gfedcba"]})),
+        ["all of the tags 'a', 'b', 'c', 'd', 'e', 'f', 'g'.", "has all of the tags 'a', 'b'"],
     ),
     (
         "queue_not_served",
