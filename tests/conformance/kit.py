@@ -39,9 +39,9 @@ of_whole_rounds = pytest.mark.skipif(MOST > 0, reason="counts what one round doe
 
 
 def new_worker(name: str = "w1", **fields: Any) -> NewWorker:
-    """A registration; terms are short but legal."""
+    """A registration; its lease is longer than a test takes on a busy machine."""
     values: dict[str, Any] = {"host": "h1", "pid": 4711, "boot_id": "b1", "tasks": [TASK]}
-    values |= {"heartbeat": 1.0, "lease": 3.0}
+    values |= {"heartbeat": 1.0, "lease": 60.0}
     return NewWorker(name=name, **(values | fields))
 
 

@@ -61,9 +61,9 @@ async def _environment(_: object) -> SqliteFacts:
 
 async def fill(store: Store, clock: StandingClock) -> dict[str, int]:
     """Fill an empty store; return the ids of some jobs by what they are."""
-    stopped = await Hands.on(store, "stopped", host="host", tags=["gpu"])
+    stopped = await Hands.on(store, "stopped", lease=3.0, host="host", tags=["gpu"])
     await store.set_status(stopped.me, WorkerStatus.STOPPED)
-    lost = await Hands.on(store, "lost", instance="pod-1")
+    lost = await Hands.on(store, "lost", lease=3.0, instance="pod-1")
     await enqueued(store, job())
     orphaned = await lost.claim_one()
     await lost.vanish()

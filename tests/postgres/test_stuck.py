@@ -172,7 +172,7 @@ async def test_the_worker_of_a_stuck_session_is_reaped_and_its_claims_are_rolled
 
 async def test_other_gone_workers_are_reaped_in_the_same_look(store: Store, session: Any) -> None:
     """Also while the session that locks a row may not be ended."""
-    gone = [await Hands.on(store, name) for name in ("a", "b", "c")]
+    gone = [await Hands.on(store, name, lease=3.0) for name in ("a", "b", "c")]
     clock = ManualClock(boot=0.0)
     reaper = Reaper(FakeOwner(), store, clock=clock)
     async with session.transaction():
