@@ -461,11 +461,6 @@ def log_to_structlog() -> Callable[[], None]:
 
     The caller configures how structlog renders, and where it writes.
     """
-    return subscribe(structlog_writer())
-
-
-def structlog_writer() -> Subscriber:
-    """Return the subscriber that writes each event to the structlog logger ``outlast``."""
     import structlog
 
     logger = structlog.get_logger("outlast")
@@ -473,4 +468,4 @@ def structlog_writer() -> Subscriber:
     def write(name: str, fields: dict[str, Any]) -> None:
         getattr(logger, CATALOGUE[name].level)(name, **fields)
 
-    return write
+    return subscribe(write)

@@ -266,6 +266,7 @@ def worker(
             url=address,
             settings=chosen,
             wakeup=messenger,
+            output=writer.write,
             on_line=on_line,
             reload=found.folders if reload else [],
             logs=logs,

@@ -37,7 +37,7 @@ from outlast.worker.lease.last_will import leave_will
 from outlast.worker.lease.registration import LEAVE_SECONDS
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.probes import Vitals, open_probes
-from outlast.worker.runners.output import Lines, OnLine, OnOutput, Output
+from outlast.worker.runners.output import Lines, OnLine, OnOutput
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.process import RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import Recycling, find_cgroup
@@ -224,8 +224,8 @@ class WorkerProcess:
     SIGTERM, SIGINT or SIGHUP stops it.
 
     Args:
-        on_line: gets output of runners line by line, with the pid, and the id and task of the job
-            that wrote the line, if known; without it, output goes to stderr unchanged.
+        output: gets what runners write, with the pid, and the token of the attempt, if known.
+        on_line: gets it instead, line by line, with the pid, and the id and task of the job.
         reload: folders with code of the application, at whose change the runners are replaced.
         logs: keep the output of every attempt in the store.
         until_empty, max_jobs: stop once nothing is left to claim, or this number was claimed.
@@ -236,6 +236,7 @@ class WorkerProcess:
     app: str
     url: str
     settings: WorkerSettings
+    output: OnOutput
     wakeup: str | None = None
     on_line: OnLine | None = None
     reload: Sequence[str] = ()
@@ -274,7 +275,7 @@ class WorkerProcess:
             tether = _start_tether(parts, stack, notify=self.wakeup is None)
             store_id = await parts.store.store_id()
             await tell_unknown_queues(parts.store, self.settings.queues, self.known_queues)
-            make_pool = functools.partial(self._make_pool, parts.lock, store_id, tether, stack)
+            make_pool = functools.partial(self._make_pool, parts.lock, store_id, tether)
             worker = parts.make_worker(make_pool, tether.hold_until)
             if os.getpid() == 1:
                 worker.take_on(Pid1(tether.children))
@@ -296,7 +297,6 @@ class WorkerProcess:
         lock: LockFile | None,
         store_id: str,
         tether: Tether,
-        stack: contextlib.AsyncExitStack,
         worker: Worker,
     ) -> RunnerPool:
         if self.logs:
@@ -317,10 +317,24 @@ class WorkerProcess:
             RunnerProcess,
             configured,
             clock=self.clock,
-            output=_open_output(worker, self.on_line, stack),
+            output=self._open_output(worker),
             shared_fds=() if lock_fd is None else (lock_fd,),
         )
         return make_runner_pool(worker, make_runner, self.settings, tether, self.clock)
+
+    def _open_output(self, worker: Worker) -> OnOutput:
+        """Return what receives the output of runners: it passes it on, and keeps that of
+        attempts."""
+        pass_on, keep = self.output, worker.checkpoints.logs.add
+        if self.on_line is not None:
+            pass_on = Lines(self.on_line, worker.in_flight.job_of).write
+
+        def take(pid: int, data: bytes, token: int | None) -> None:
+            pass_on(pid, data, token)
+            if token is not None:
+                keep(token, data)
+
+        return take
 
 
 async def _note_end(url: str, me: WorkerRef) -> None:
@@ -343,24 +357,6 @@ def _start_tether(parts: WorkerParts, stack: contextlib.AsyncExitStack, *, notif
     stack.callback(tether.stop)
     tether.start()
     return tether
-
-
-def _open_output(
-    worker: Worker, on_line: OnLine | None, stack: contextlib.AsyncExitStack
-) -> OnOutput:
-    """Return what receives the output of runners: it passes it on, and keeps that of attempts."""
-    if on_line is None:
-        pass_on: OnOutput = stack.enter_context(contextlib.closing(Output())).write
-    else:
-        pass_on = Lines(on_line, worker.in_flight.job_of).write
-    keep = worker.checkpoints.logs.add
-
-    def take(pid: int, data: bytes, token: int | None) -> None:
-        pass_on(pid, data, token)
-        if token is not None:
-            keep(token, data)
-
-    return take
 
 
 def _watch_code(

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
+import select
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
-from outlast.cli.logs import ROUTINE_MAX, LogWriter, Thinned
+from outlast.cli import logs
+from outlast.cli.logs import GATHER_SECONDS, OUTPUT_BYTES_MAX, ROUTINE_MAX, LogWriter, Thinned
+from outlast.worker.runners.process import READ_BYTES
 from tests.manual_clock import ManualClock
 from tests.waiting import until
 
 
 def rendered(entry: object) -> str:
     return str(entry["event"] if isinstance(entry, dict) else entry)
+
+
+def with_entries(entry: Mapping[str, object]) -> str:
+    return f"{entry['event']} {entry.get('entries', '')}"
 
 
 def all_of(fd: int) -> str:
@@ -49,7 +59,7 @@ def test_a_full_pipe_drops_entries_and_never_blocks() -> None:
 
 def test_the_number_of_dropped_entries_is_logged_later() -> None:
     read, write = os.pipe()
-    writer = LogWriter(lambda entry: f"{entry['event']} {entry.get('entries', '')}", write, most=10)
+    writer = LogWriter(with_entries, write, most=10)
     for _ in range(200):
         writer.put({"event": "x" * 4096})
     got: list[str] = []
@@ -70,7 +80,7 @@ def test_entries_are_written_again_after_a_time_in_which_they_could_not_be(tmp_p
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     write = os.open(pipe, os.O_WRONLY)
     os.close(reader)
-    writer = LogWriter(lambda entry: f"{entry['event']} {entry.get('entries', '')}", write)
+    writer = LogWriter(with_entries, write)
     writer.put({"event": "this is lost"})
     until(lambda: writer.dropped, "the loss of an entry")
     with pipe.open("rb") as stream:
@@ -78,6 +88,49 @@ def test_entries_are_written_again_after_a_time_in_which_they_could_not_be(tmp_p
         writer.close(seconds=60)
         os.close(write)
         assert stream.read() == b"this is read \nlog_dropped 1\n"
+
+
+def test_output_that_is_not_read_is_held_up_to_a_number_of_bytes() -> None:
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)  # as another process may do to a terminal
+    writer = LogWriter(with_entries, writes)
+    chunks = 2 * OUTPUT_BYTES_MAX // READ_BYTES
+    for _ in range(chunks):
+        writer.write(1, b"x" * READ_BYTES)
+    assert writer.dropped >= OUTPUT_BYTES_MAX // READ_BYTES
+    writer.put("an entry has a place of its own\n")
+    got: list[str] = []
+    reader = threading.Thread(target=lambda: got.append(all_of(reads)))
+    reader.start()
+    writer.close(seconds=60)
+    os.close(writes)
+    reader.join(60)
+    assert "an entry has a place of its own\n" in got[0]
+    told = re.findall(r"log_dropped (\d+)", got[0])
+    assert sum(map(int, told)) * READ_BYTES + got[0].count("x") == chunks * READ_BYTES
+
+
+def test_starts_and_ends_wait_for_company_and_all_else_is_written_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs, "GATHER_SECONDS", 3600.0)
+    reads, writes = os.pipe()
+    writer = LogWriter(rendered, writes)
+    with os.fdopen(reads) as stream:
+        for urgent in [
+            lambda: writer.put({"event": "it"}),
+            lambda: writer.put("it\n"),
+            lambda: writer.write(1, b"it\n"),
+        ]:
+            writer.put({"event": "attempt_started"})
+            urgent()
+            assert [stream.readline() for _ in range(2)] == ["attempt_started\n", "it\n"]
+        writer._hurry.clear()  # which an urgent entry may set after it was written
+        writer.put({"event": "attempt_started"})
+        assert not select.select([stream], [], [], GATHER_SECONDS)[0], "it does not wait"
+        writer.close(seconds=60)
+        os.close(writes)
+        assert stream.read() == "attempt_started\n"
 
 
 def test_an_entry_that_cannot_be_rendered_is_reported() -> None:

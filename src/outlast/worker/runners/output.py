@@ -1,4 +1,4 @@
-"""Passes on what runners write, without ever waiting for the reader.
+"""Splits what runners write by line and by attempt, and keeps the last lines.
 
 Bytes with a head (``runner/printing.py``) belong to the attempt that it names. Bytes without one,
 from C code and child processes, belong to the attempt that is alone in the runner, if one is.
@@ -6,12 +6,7 @@ from C code and child processes, belong to the attempt that is alone in the runn
 
 from __future__ import annotations
 
-import os
-import queue
 import re
-import select
-import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 
@@ -20,63 +15,14 @@ from outlast.model.crash import OUTPUT_LINES_MAX
 from outlast.runner.printing import PIECE_MAX
 from outlast.runner.tail import LINE_BYTES_MAX, Tail, last_state
 
-CLOSE_SECONDS = 0.5
-RETRY_SECONDS = 0.5
 JobName = tuple[int, str]  # id and task
 OnLine = Callable[[int, str, JobName | None], None]
 OnOutput = Callable[[int, bytes, int | None], None]  # pid, a chunk, its writer if known
 PASSED_BYTES_MAX = 8_192  # a longer line comes in pieces
-QUEUE_BYTES_MAX = 8_000_000  # above that, output is dropped rather than waited for
 _HEAD = re.compile(rb"\x1eoutlast (\d{1,19}) (\d{1,5})\x1f")
 _HEAD_START, _HEAD_MAX = b"\x1e", 40  # bytes
 OWN_LEAST = OUTPUT_LINES_MAX // 2  # its own lines that a report keeps beside those of others
 NOT_KNOWN = "outlast: it is not known which of the attempts in this runner wrote what follows:"
-
-
-class Output:
-    """Copies runners' output to this process's stderr on a thread; drops it while stderr takes
-    none. ``dropped``: the number of dropped chunks."""
-
-    def __init__(self, fd: int | None = None) -> None:
-        self._fd = sys.__stderr__.fileno() if fd is None and sys.__stderr__ else fd
-        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._given = 0  # bytes
-        self._written = 0  # bytes; only the thread changes it
-        self.dropped = 0
-        self._thread = threading.Thread(target=self._copy, name="outlast-output", daemon=True)
-        self._thread.start()
-
-    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
-        """Pass on a chunk of a runner's output."""
-        if self._given - self._written + len(data) > QUEUE_BYTES_MAX:
-            self.dropped += 1
-            return
-        self._given += len(data)
-        self._queue.put(data)
-
-    def close(self) -> None:
-        """Let the thread write the queued output and end; do not wait long for a blocked pipe."""
-        self._queue.put(None)
-        self._thread.join(CLOSE_SECONDS)
-
-    def _copy(self) -> None:
-        while (data := self._queue.get()) is not None:
-            self.dropped += not write_all(self._fd or 2, data)
-            self._written += len(data)
-
-
-def write_all(fd: int, data: bytes) -> bool:
-    """Write everything, however long the reader takes; return False if that fails, as on a full
-    disk, or without a reader."""
-    rest = memoryview(data)
-    while rest:
-        try:
-            rest = rest[os.write(fd, rest) :]
-        except BlockingIOError:  # another process has made the terminal non-blocking
-            select.select([], [fd], [], RETRY_SECONDS)
-        except OSError:
-            return False
-    return True
 
 
 class Lines:
