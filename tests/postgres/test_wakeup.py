@@ -247,6 +247,27 @@ async def test_a_listener_survives_a_connection_whose_session_the_server_is_just
     await wakeup.close()
 
 
+@pytest.mark.xfail(strict=True)
+async def test_a_server_that_does_not_answer_a_listen_is_left_within_seconds(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver would wait for more than the 25 seconds of ``hears``."""
+    monkeypatch.setattr(postgres_wakeup, "ECHO_SECONDS", 1.0)
+    heard, wakeup, asked = Heard(), PostgresWakeup(pg_url), asyncio.Event()
+
+    async def is_never_answered(_self: object, _channel: str, _callback: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "add_listener", is_never_answered)
+        await wakeup.start(heard)
+        async with asyncio.timeout(30):
+            await asked.wait()
+    await heard.hears("")
+    await wakeup.close()
+
+
 async def test_a_listener_reports_any_failure_and_listens_again(
     pg_url: str, store: Store, heard: Heard, monkeypatch: pytest.MonkeyPatch, session: Any
 ) -> None:
