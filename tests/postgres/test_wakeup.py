@@ -247,7 +247,6 @@ async def test_a_listener_survives_a_connection_whose_session_the_server_is_just
     await wakeup.close()
 
 
-@pytest.mark.xfail(strict=True)
 async def test_a_server_that_does_not_answer_a_listen_is_left_within_seconds(
     pg_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,8 +104,9 @@ class PostgresWakeup(Listening):
             connection.add_termination_listener(lambda _: self._lost.set())
             channel = await self._ask(session, _SQL["channel"])
             echo_channel = f"outlast_echo_{connection.get_server_pid()}"
-            await connection.add_listener(channel, self._heard)
-            await connection.add_listener(echo_channel, self._echoed)
+            async with asyncio.timeout(ECHO_SECONDS):
+                await connection.add_listener(channel, self._heard)
+                await connection.add_listener(echo_channel, self._echoed)
             is_heard = await self._echo_returns(session, echo_channel)
             if not is_heard and connection.is_pooled:
                 raise Deaf("notifications do not pass the pooler in between")
