@@ -379,9 +379,6 @@ def run_setup(spec: str) -> None:
 
 
 TASKS_SHOWN = 12
-SHOWN_SETTINGS = (
-    "queues tags runners concurrency heartbeat lease keep_completed keep_workers keep_dead"
-)
 
 
 def introduce_once_ready(writer: LogWriter, facts: dict[str, Any], *, as_json: bool) -> None:
@@ -416,7 +413,15 @@ def collect_facts(
         "application": app,
         "database": describe_place(url),
         "new_file": made if file_of(url) else None,
-        **{name: getattr(settings, name) for name in SHOWN_SETTINGS.split()},
+        "queues": settings.queues,
+        "tags": settings.tags,
+        "runners": settings.runners,
+        "concurrency": settings.concurrency,
+        "heartbeat": settings.heartbeat,
+        "lease": settings.lease,
+        "keep_completed": settings.keep_completed,
+        "keep_workers": settings.keep_workers,
+        "keep_dead": settings.keep_dead,
         "tasks": [SHELL_TASK] * settings.shell
         + [name for name in found.tasks if name not in lacks],
         "lacks": lacks,

@@ -31,18 +31,21 @@ from outlast.model.limits import (
     permit_id,
     stream_id,
 )
-from outlast.payload.option_words import by_name, near, no_such_options
+from outlast.payload.option_words import near, no_such_options
 from outlast.store.limits import Hold, LimitRow, NewLimit, PermitRow, SetLimit
 from outlast.store.values import Answer, NewJob
 
 _NONE: Mapping[str, Any] = {}
-_WORDS = by_name(
-    {
-        "running": "concurrency max_concurrency concurrency_limit limit count",
-        "rate": "rate_limit",
-        "per": "key by",
-    }
-)
+_WORDS = {
+    "concurrency": "running",
+    "max_concurrency": "running",
+    "concurrency_limit": "running",
+    "limit": "running",
+    "count": "running",
+    "rate_limit": "rate",
+    "key": "per",
+    "by": "per",
+}
 """What other queues call an option of a limit."""
 
 

@@ -170,13 +170,18 @@ def _send(crash: Crash, kind: str, task: str, facts: dict[str, Any]) -> None:
         sentry_sdk.capture_event(event)
 
 
-_COPIED = "signal exit_code rss_peak_bytes cpu_seconds worker host release stacks traceback"
-
-
 def _evidence(crash: Crash) -> dict[str, Any]:
     found = {
         "kind": crash.kind.value,
-        **{name: getattr(crash, name) for name in _COPIED.split()},
+        "signal": crash.signal,
+        "exit_code": crash.exit_code,
+        "rss_peak_bytes": crash.rss_peak_bytes,
+        "cpu_seconds": crash.cpu_seconds,
+        "worker": crash.worker,
+        "host": crash.host,
+        "release": crash.release,
+        "stacks": crash.stacks,
+        "traceback": crash.traceback,
         "output": "\n".join(crash.output[-OUTPUT_LINES:]) or None,
     }
     return {name: value for name, value in found.items() if value is not None}

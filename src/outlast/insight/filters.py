@@ -17,9 +17,16 @@ from outlast.model.kinds import Filter
 from outlast.store.rows import SEARCH_MAX, JobFilter, JobNames, Texts, is_searchable
 
 PHASES = {
-    **dict.fromkeys(("scheduled", "waiting", "retrying", "suspect"), State.QUEUED),
-    **dict.fromkeys(("unservable", "paused", "limited", "throttled"), State.QUEUED),
-    **dict.fromkeys(("orphaned", "silent"), State.RUNNING),
+    "scheduled": State.QUEUED,
+    "waiting": State.QUEUED,
+    "retrying": State.QUEUED,
+    "suspect": State.QUEUED,
+    "unservable": State.QUEUED,
+    "paused": State.QUEUED,
+    "limited": State.QUEUED,
+    "throttled": State.QUEUED,
+    "orphaned": State.RUNNING,
+    "silent": State.RUNNING,
 }
 """Phase -> the state that its jobs have."""
 STATES = (*State, *PHASES)

@@ -5,49 +5,59 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 
-
-def by_name(ours: Mapping[str, str]) -> dict[str, str]:
-    """Return other queues' names, each with ours, from ours, each with theirs."""
-    return {name: mine for mine, names in ours.items() for name in names.split()}
-
-
 _NOTHING = "nothing to set: a job is finished only once its end is stored"
-OF_TASKS = by_name(
-    {
-        _NOTHING: "acks_late reject_on_worker_lost",
-        "name": "actor_name",
-        "retry_on": "autoretry_for retry_when",
-        "batch_wait": "batch_flush_interval flush_interval",
-        "batch": "batch_flush_size batch_size flush_every",
-        "outlast.current() in the task": "bind pass_context",
-        "backoff_first": "default_retry_delay min_backoff",
-        "dead_on": "dont_autoretry_for throws",
-        "keep=0": "ignore_result",
-        "timeout": "job_timeout time_limit",
-        "expires": "max_age",
-        "retries, one less": "max_attempts",
-        "backoff_max": "max_backoff retry_backoff_max",
-        "retries": "max_retries retry retry_kwargs",
-        "queue": "queue_name",
-        "limits=[app.limit('NAME', running=…)]": "concurrency concurrency_limit max_concurrency",
-        "limits=[app.limit('NAME', rate='600/min')]": "rate_limit",
-        "keep": "result_ttl",
-        "backoff_first, or backoff": "retry_backoff",
-        "nothing to set: there is always jitter, unless backoff is given": "retry_jitter",
-        "timeout, and cancel_grace": "soft_time_limit",
-    }
-)
-OF_CALLS = by_name(
-    {
-        "using(priority=…)": "at_front",
-        "using(delay=…)": "countdown schedule_in",
-        "using(at=…)": "eta schedule_at",
-        "using(expires=…)": "expires",
-        "using(key=…)": "job_id lock queueing_lock task_id",
-    }
-) | {
-    name: f"using({name}=…)"
-    for name in ("delay", "at", "queue", "priority", "key", "tenant", "keep", "connection")
+OF_TASKS = {
+    "acks_late": _NOTHING,
+    "actor_name": "name",
+    "autoretry_for": "retry_on",
+    "batch_flush_interval": "batch_wait",
+    "batch_flush_size": "batch",
+    "batch_size": "batch",
+    "bind": "outlast.current() in the task",
+    "default_retry_delay": "backoff_first",
+    "dont_autoretry_for": "dead_on",
+    "flush_every": "batch",
+    "flush_interval": "batch_wait",
+    "ignore_result": "keep=0",
+    "job_timeout": "timeout",
+    "max_age": "expires",
+    "max_attempts": "retries, one less",
+    "max_backoff": "backoff_max",
+    "max_retries": "retries",
+    "min_backoff": "backoff_first",
+    "pass_context": "outlast.current() in the task",
+    "queue_name": "queue",
+    "concurrency": "limits=[app.limit('NAME', running=…)]",
+    "concurrency_limit": "limits=[app.limit('NAME', running=…)]",
+    "max_concurrency": "limits=[app.limit('NAME', running=…)]",
+    "rate_limit": "limits=[app.limit('NAME', rate='600/min')]",
+    "reject_on_worker_lost": _NOTHING,
+    "result_ttl": "keep",
+    "retry": "retries",
+    "retry_backoff": "backoff_first, or backoff",
+    "retry_backoff_max": "backoff_max",
+    "retry_jitter": "nothing to set: there is always jitter, unless backoff is given",
+    "retry_kwargs": "retries",
+    "retry_when": "retry_on",
+    "soft_time_limit": "timeout, and cancel_grace",
+    "throws": "dead_on",
+    "time_limit": "timeout",
+}
+OF_CALLS = {
+    "at_front": "using(priority=…)",
+    "countdown": "using(delay=…)",
+    "eta": "using(at=…)",
+    "expires": "using(expires=…)",
+    "job_id": "using(key=…)",
+    "lock": "using(key=…)",
+    "queueing_lock": "using(key=…)",
+    "schedule_at": "using(at=…)",
+    "schedule_in": "using(delay=…)",
+    "task_id": "using(key=…)",
+    **{
+        name: f"using({name}=…)"
+        for name in ("delay", "at", "queue", "priority", "key", "tenant", "keep", "connection")
+    },
 }
 OF_LINKS = {
     "chain": "outlast.chain(…)",
@@ -56,33 +66,40 @@ OF_LINKS = {
     "link": "using(then=…)",
     "link_error": "using(on_dead=…)",
 }
-OF_TASK_OBJECTS = by_name(
-    {
-        "to call it here, call it as a function": "apply",
-        "using(…).enqueue(…)": "apply_async send_with_options",
-        "using(connection=…).enqueue(…)": "apply_async_on_commit",
-        "outlast.group(task.call(each) for each in …)": "chunks map",
-        "using(…)": "configure kicker",
-        "enqueue_sync(…)": "defer",
-        "enqueue(…)": "defer_async kiq",
-        "enqueue(…), or enqueue_sync(…) in plain code": "delay send",
-        "using(connection=…).enqueue(…), or app.on_commit(…)": "delay_on_commit",
-        "outlast.current() in the task": "request",
-        "raise outlast.Retry(…) in the task": "retry",
-        "call(…)": "s si signature",
-        "using(delay=…).enqueue(…), or using(at=…)": "schedule",
-        "outlast.group(task.call(*each) for each in …)": "starmap",
-        "outlast.current().report(…) in the task": "update_state",
-    }
-)
-OF_JOBS = by_name(
-    {
-        "status()": "failed ready state successful",
-        "result(timeout=…), or result_sync(timeout=…) in plain code": "get wait",
-        "row, its progress": "info",
-        "cancel()": "revoke",
-    }
-)
+OF_TASK_OBJECTS = {
+    "apply": "to call it here, call it as a function",
+    "apply_async": "using(…).enqueue(…)",
+    "apply_async_on_commit": "using(connection=…).enqueue(…)",
+    "chunks": "outlast.group(task.call(each) for each in …)",
+    "map": "outlast.group(task.call(each) for each in …)",
+    "configure": "using(…)",
+    "defer": "enqueue_sync(…)",
+    "defer_async": "enqueue(…)",
+    "delay": "enqueue(…), or enqueue_sync(…) in plain code",
+    "delay_on_commit": "using(connection=…).enqueue(…), or app.on_commit(…)",
+    "kicker": "using(…)",
+    "kiq": "enqueue(…)",
+    "request": "outlast.current() in the task",
+    "retry": "raise outlast.Retry(…) in the task",
+    "s": "call(…)",
+    "schedule": "using(delay=…).enqueue(…), or using(at=…)",
+    "send": "enqueue(…), or enqueue_sync(…) in plain code",
+    "send_with_options": "using(…).enqueue(…)",
+    "si": "call(…)",
+    "signature": "call(…)",
+    "starmap": "outlast.group(task.call(*each) for each in …)",
+    "update_state": "outlast.current().report(…) in the task",
+}
+OF_JOBS = {
+    "failed": "status()",
+    "get": "result(timeout=…), or result_sync(timeout=…) in plain code",
+    "info": "row, its progress",
+    "ready": "status()",
+    "revoke": "cancel()",
+    "state": "status()",
+    "successful": "status()",
+    "wait": "result(timeout=…), or result_sync(timeout=…) in plain code",
+}
 OF_APPS = {
     "AsyncResult": "get(id)",
     "add_periodic_task": 'schedule("name", task.call(), cron="…")',
@@ -111,17 +128,24 @@ OF_COMMANDS = {
     "start": "worker",
     "status": "stats",
 }
-OF_STATES = by_name(
-    {
-        "cancelled": "aborted canceled revoked",
-        "running": "active doing started",
-        "scheduled": "deferred",
-        "completed": "done finished succeeded success",
-        "retrying, or dead": "failed failure",
-        "queued": "pending todo",
-        "retrying": "retry",
-    }
-)
+OF_STATES = {
+    "aborted": "cancelled",
+    "active": "running",
+    "canceled": "cancelled",
+    "deferred": "scheduled",
+    "doing": "running",
+    "done": "completed",
+    "failed": "retrying, or dead",
+    "failure": "retrying, or dead",
+    "finished": "completed",
+    "pending": "queued",
+    "retry": "retrying",
+    "revoked": "cancelled",
+    "started": "running",
+    "succeeded": "completed",
+    "success": "completed",
+    "todo": "queued",
+}
 
 
 def no_such_options(what: str, unknown: Mapping[str, str | None], known: Iterable[str]) -> str:

@@ -270,9 +270,6 @@ def _ids(jobs: Iterable[Row]) -> list[int]:
     return [job["id"] for job in jobs]
 
 
-Deed = Callable[[Acting], Awaitable[T]]
-
-
 class ActVerbs(Protocol):
     """The verbs of a store for acts of people.
 
@@ -280,7 +277,7 @@ class ActVerbs(Protocol):
     ``record``: written with the act, if it changes anything.
     """
 
-    async def _in_transaction(self, work: Deed[T]) -> T: ...
+    async def _in_transaction(self, work: Callable[[Acting], Awaitable[T]]) -> T: ...
 
     async def cancel(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
@@ -437,11 +434,21 @@ class ActVerbs(Protocol):
             lambda rows: _some(**{word: len(rows)}),
         )
 
-    async def _act(self, record: Record | None, deed: Deed[T], count: Callable[[T], Counts]) -> T:
+    async def _act(
+        self,
+        record: Record | None,
+        deed: Callable[[Acting], Awaitable[T]],
+        count: Callable[[T], Counts],
+    ) -> T:
         return await self._in_transaction(partial(_do, record=record, deed=deed, count=count))
 
 
-async def _do(it: Acting, record: Record | None, deed: Deed[T], count: Callable[[T], Counts]) -> T:
+async def _do(
+    it: Acting,
+    record: Record | None,
+    deed: Callable[[Acting], Awaitable[T]],
+    count: Callable[[T], Counts],
+) -> T:
     """Carry out an act; record it if it has changed anything. A bulk action's row is locked before
     those of jobs; a step that cannot be taken raises Overtaken."""
     if record is None:

@@ -94,18 +94,26 @@ def find_troubles(seen: Overview, now: float) -> Iterator[Finding]:
 
 ORDER = [Level.PROBLEM, Level.WARNING, Level.HINT, Level.OK]
 PAGES: dict[str, tuple[str, str]] = {
-    name: page
-    for page, names in {
-        ("/dead", "Dead jobs"): "dead_jobs malformed_jobs",
-        ("/jobs?state=running", "Running jobs"): "slots_held",
-        ("/limits", "Limits"): "limit_closed limit_held limit_recounted limit_unknown",
-        ("/queues", "Queues"): "lacks_tags long_paused queue_not_served unservable",
-        ("/schedules", "Schedules"): "late_schedules schedules",
-        ("/tasks", "Tasks"): "undecodable",
-        ("/workers", "Workers"): "dead_workers draining failing failing_duty lost_workers"
-        " silent_workers",
-    }.items()
-    for name in names.split()
+    "dead_jobs": ("/dead", "Dead jobs"),
+    "dead_workers": ("/workers", "Workers"),
+    "draining": ("/workers", "Workers"),
+    "failing": ("/workers", "Workers"),
+    "failing_duty": ("/workers", "Workers"),
+    "lacks_tags": ("/queues", "Queues"),
+    "late_schedules": ("/schedules", "Schedules"),
+    "limit_closed": ("/limits", "Limits"),
+    "limit_held": ("/limits", "Limits"),
+    "limit_recounted": ("/limits", "Limits"),
+    "limit_unknown": ("/limits", "Limits"),
+    "long_paused": ("/queues", "Queues"),
+    "lost_workers": ("/workers", "Workers"),
+    "malformed_jobs": ("/dead", "Dead jobs"),
+    "queue_not_served": ("/queues", "Queues"),
+    "schedules": ("/schedules", "Schedules"),
+    "silent_workers": ("/workers", "Workers"),
+    "slots_held": ("/jobs?state=running", "Running jobs"),
+    "undecodable": ("/tasks", "Tasks"),
+    "unservable": ("/queues", "Queues"),
 }
 """Name of a finding -> the page that shows more of it, and what it is called."""
 

@@ -42,8 +42,11 @@ class NotifyQueueFull(StoreUnavailable):
 
 
 _CLASS_ERRORS: dict[str, type[Exception]] = {
-    # 54: an index of the user's takes no such row; P0: a trigger of the user's
-    **dict.fromkeys(("21", "22", "23", "54", "P0"), BadData),
+    "21": BadData,
+    "22": BadData,
+    "23": BadData,
+    "54": BadData,  # an index of the user's takes no such row
+    "P0": BadData,  # a trigger of the user's
     "XX": StoreCorrupt,
 }
 _MIGRATE = "run `outlast migrate`; if that finds nothing to do, restore a backup"

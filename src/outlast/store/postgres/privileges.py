@@ -28,42 +28,69 @@ _SCHEDULED = (
 )
 
 _OF_A_WORKER = {
-    name: wanted
-    for wanted, names in {
-        _ALL: "outlast_jobs outlast_logs outlast_workers outlast_schedules outlast_pauses"
-        " outlast_minutes outlast_actions outlast_limits outlast_permits outlast_streams"
-        " outlast_notices outlast_dependencies outlast_upstream_notices outlast_windows"
-        " outlast_waits"
-        # their rows are locked before they are deleted
-        " outlast_refusals outlast_lanes outlast_events",
-        "SELECT INSERT DELETE": "outlast_attempts outlast_labels outlast_steps",
-        "SELECT INSERT UPDATE": "outlast_tasks outlast_incarnation",
-        "SELECT": "outlast_schema outlast_history outlast_jobs_for_people",
-        "SELECT UPDATE": "outlast_actions_id_seq outlast_jobs_id_seq outlast_notices_id_seq"
-        " outlast_refusals_id_seq outlast_upstream_notices_id_seq outlast_workers_id_seq",
-        "USAGE SELECT UPDATE": "outlast_pauses_id_seq outlast_position_seq outlast_token_seq"
-        " outlast_turn_seq",
-        "USAGE UPDATE": "outlast_watch_1_seq outlast_watch_2_seq outlast_watch_3_seq",
-    }.items()
-    for name in names.split()
+    "outlast_jobs": _ALL,
+    "outlast_attempts": "SELECT INSERT DELETE",
+    "outlast_labels": "SELECT INSERT DELETE",
+    "outlast_logs": _ALL,
+    "outlast_steps": "SELECT INSERT DELETE",
+    "outlast_workers": _ALL,
+    "outlast_schedules": _ALL,
+    "outlast_refusals": _ALL,  # its rows are locked before they are deleted
+    "outlast_pauses": _ALL,
+    "outlast_minutes": _ALL,
+    "outlast_actions": _ALL,
+    "outlast_limits": _ALL,
+    "outlast_permits": _ALL,
+    "outlast_streams": _ALL,
+    "outlast_notices": _ALL,
+    "outlast_dependencies": _ALL,
+    "outlast_upstream_notices": _ALL,
+    "outlast_windows": _ALL,
+    "outlast_lanes": _ALL,  # its rows are locked before they are deleted
+    "outlast_events": _ALL,  # its rows are locked before they are deleted
+    "outlast_waits": _ALL,
+    "outlast_tasks": "SELECT INSERT UPDATE",
+    "outlast_schema": "SELECT",
+    "outlast_incarnation": "SELECT INSERT UPDATE",
+    "outlast_history": "SELECT",
+    "outlast_jobs_for_people": "SELECT",
+    "outlast_actions_id_seq": "SELECT UPDATE",
+    "outlast_jobs_id_seq": "SELECT UPDATE",
+    "outlast_notices_id_seq": "SELECT UPDATE",
+    "outlast_pauses_id_seq": "USAGE SELECT UPDATE",
+    "outlast_refusals_id_seq": "SELECT UPDATE",
+    "outlast_upstream_notices_id_seq": "SELECT UPDATE",
+    "outlast_workers_id_seq": "SELECT UPDATE",
+    "outlast_position_seq": "USAGE SELECT UPDATE",
+    "outlast_token_seq": "USAGE SELECT UPDATE",
+    "outlast_turn_seq": "USAGE SELECT UPDATE",
+    "outlast_watch_1_seq": "USAGE UPDATE",
+    "outlast_watch_2_seq": "USAGE UPDATE",
+    "outlast_watch_3_seq": "USAGE UPDATE",
 }
 _UNREAD = "outlast_watch_"  # sequences that no page shows, and the doctor does not compare
 
-_READ_TO_ENQUEUE = (
-    "outlast_attempts outlast_labels outlast_limits outlast_permits outlast_streams"
-    " outlast_dependencies outlast_upstream_notices outlast_windows outlast_waits outlast_workers"
-    " outlast_pauses outlast_schema"
-)
 _NEEDED: dict[Purpose, Mapping[str, str]] = {
     Purpose.WORKER: _OF_A_WORKER,
     Purpose.ENQUEUE: {
         # no id, token or worker, by which jobs are drawn or found; and of the states, without
         # these, a CHECK allows queued and blocked only
         "outlast_jobs": f"SELECT INSERT({','.join(STORED)})",
+        "outlast_attempts": "SELECT",
+        "outlast_labels": "SELECT",
+        "outlast_limits": "SELECT",
+        "outlast_permits": "SELECT",
+        "outlast_streams": "SELECT",
         "outlast_notices": "SELECT INSERT(stream,arrived,task,queue,place)",  # to look at a stream
+        "outlast_dependencies": "SELECT",
+        "outlast_upstream_notices": "SELECT",
+        "outlast_windows": "SELECT",
+        "outlast_waits": "SELECT",
+        "outlast_workers": "SELECT",
         "outlast_schedules": f"SELECT INSERT UPDATE({_SCHEDULED})",
+        "outlast_pauses": "SELECT",
+        "outlast_schema": "SELECT",
         "outlast_position_seq": "USAGE",
-        **dict.fromkeys(_READ_TO_ENQUEUE.split(), "SELECT"),
     },
     Purpose.PRODUCE: {},
     Purpose.VIEW: {name: "SELECT" for name in _OF_A_WORKER if not name.startswith(_UNREAD)},

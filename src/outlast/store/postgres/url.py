@@ -31,10 +31,15 @@ TAKEN = {  # by the driver
 }
 # Left out: with any value, or with one of these.
 LEFT_OUT: dict[str, tuple[str, ...]] = {
-    # sessions have a name of ours, each call and each beat has a timeout, a pooler is recognized
-    **dict.fromkeys(("application_name", "fallback_application_name", "tcp_user_timeout"), ()),
-    **dict.fromkeys(("keepalives", "keepalives_idle", "keepalives_interval"), ()),
-    **dict.fromkeys(("keepalives_count", "sslcompression", "pgbouncer"), ()),
+    "application_name": (),  # sessions have a name of ours
+    "fallback_application_name": (),
+    "keepalives": (),  # each call, and each beat, has a timeout of its own
+    "keepalives_idle": (),
+    "keepalives_interval": (),
+    "keepalives_count": (),
+    "tcp_user_timeout": (),
+    "sslcompression": (),
+    "pgbouncer": (),  # a pooler is recognized
     "channel_binding": ("disable", "prefer"),
     "client_encoding": ("utf8", "utf-8", "auto"),
     "gssdelegation": ("0",),
