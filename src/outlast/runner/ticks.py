@@ -26,6 +26,7 @@ class Ticks:
         """Tick from now on."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="outlast-ticks", daemon=True)
+            self._tick()  # the process may stand still before the thread runs
             self._thread.start()
 
     def take(self) -> list[Span]:
@@ -45,5 +46,5 @@ class Ticks:
     def _run(self) -> None:
         pause = threading.Event()  # never set
         while True:
-            self._tick()
             pause.wait(TICK_SECONDS)
+            self._tick()

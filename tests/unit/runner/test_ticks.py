@@ -10,7 +10,6 @@ from outlast.runner.ticks import Ticks
 from tests.manual_clock import ManualClock
 
 
-@pytest.mark.xfail(strict=True)
 def test_a_standstill_before_the_first_turn_of_the_thread_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
